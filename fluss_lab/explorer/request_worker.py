@@ -48,6 +48,10 @@ _LANES: Final[dict[str, tuple[type[AnyRequest], ...]]] = {
 }  # fmt: skip
 
 
+#: What is begun here is done, also when the view that wanted it is gone.
+_DONE_ALWAYS: Final = ("acts", "jobs")
+
+
 def _lane_of(request: AnyRequest) -> str:
     if _is_action(request):
         return "acts"
@@ -70,8 +74,9 @@ class RequestWorker:
     def submit(self, request: AnyRequest) -> None:
         """Have a request answered. One of the same slot that is not answered yet is given up; an action never is. Never waits."""
         if isinstance(request, LeaveRequest):
-            for lane in self._lanes.values():
-                lane.forget(request.view)
+            for name, lane in self._lanes.items():
+                if name not in _DONE_ALWAYS:
+                    lane.forget(request.view)
         self._lanes[_lane_of(request)].submit(request)
 
     def close(self) -> None:
@@ -109,7 +114,7 @@ class _Lane:
     def forget(self, view: str) -> None:
         """Give up what a view has asked, but for what it has done."""
         with self._ready:
-            self._work = {key: work for key, work in self._work.items() if key[0] != view or _is_action(work[0])}
+            self._work = {key: work for key, work in self._work.items() if key[0] != view}
 
     def close(self) -> None:
         with self._ready:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -111,7 +111,7 @@ class ChangeAnswers:
         what = f"changelog of {request.table}, bucket {request.bucket}"
         offsets = [typed_number(text, what) for text in request.offsets]
         key = (request.partition, request.bucket)
-        found = [_records(table, {key: (offset, offset + 1)}, columns) for offset in offsets]
+        found = [pa.concat_tables(_records(table, {key: (offset, offset + 1)}, columns)) for offset in offsets]
 
         def value(records: pa.Table, name: str, length: int) -> list[Any]:
             (text,), cut = cell_texts(records.column(name).combine_chunks(), self._tables.time_zone, length)
@@ -250,7 +250,9 @@ def _changelog(table: Table, spans: Offsets, columns: Sequence[str], *, net: boo
     )
 
 
-def _records(table: Table, spans: Offsets, columns: Sequence[str]) -> pa.Table:
-    """Return the records of ranges, without its progress being shown in some cell."""
+def _records(table: Table, spans: Offsets, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the records of ranges, bucket by bucket, without its progress being shown in some cell; at least one table."""
     log = _changelog(table, spans, columns)
-    return pa.Table.from_batches(log.to_batches() if spans else [], log.schema)
+    yield log.schema.empty_table()
+    for part in log.plan() if spans else []:
+        yield pa.Table.from_batches(log.read(part), log.schema)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
@@ -15,9 +14,6 @@ from fluss_lab.read.changelog.changelog import BUCKET, COMMIT_TIMESTAMP, LOG_OFF
 Offsets = Mapping[BucketKey, tuple[int, int]]
 #: Where a record is in the order: its time, partition, bucket and offset.
 Place = tuple[int, str, int, int]
-
-#: Buckets of a step: what is asked meanwhile is answered between two.
-_STEP_BUCKETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class ChangeWindow:
 
 
 def read_page(
-    read: Callable[[Offsets], pa.Table], room: Offsets, records: int, *, older: bool
+    read: Callable[[Offsets], Iterable[pa.Table]], room: Offsets, records: int, *, older: bool
 ) -> Iterator[tuple[dict[BucketKey, tuple[int, int]], pa.Table] | None]:
     """Yield None between steps, then a page: its offsets by bucket, and its records in the order of times.
 
@@ -86,7 +82,7 @@ def read_page(
     may be among those wanted.
 
     Args:
-        read: Returns the records of some ranges, with the columns of a changelog.
+        read: Yields the records of some ranges, with the columns of a changelog; at least one table, of no records perhaps.
         room: Offsets that the page is taken from: from their ends when it is older, else from their begins.
         records: At most so many.
         older: Whether the page is the newest ones of the room, else the oldest.
@@ -98,18 +94,17 @@ def read_page(
     found: list[tuple[Place, int]] = []
     due, size, count = list(rest), max(1, -(-records // max(1, len(rest)))), 0
     while due:
-        for begin in range(0, len(due), _STEP_BUCKETS):
-            ranges = {key: _part(rest[key], size, older=older) for key in due[begin : begin + _STEP_BUCKETS]}
-            piece = read(ranges)
+        ranges = {key: _part(rest[key], size, older=older) for key in due}
+        for piece in read(ranges):
             for at, place in enumerate(places(piece), count):
                 found.append((place, at))
                 key = (place[1] or None, place[2])
                 edges[key] = min(edges.get(key, place), place) if older else max(edges.get(key, place), place)
             pieces.append(piece)
             count += piece.num_rows
-            for key, (start, stop) in ranges.items():
-                rest[key] = (rest[key][0], start) if older else (stop, rest[key][1])
             yield None
+        for key, (start, stop) in ranges.items():
+            rest[key] = (rest[key][0], start) if older else (stop, rest[key][1])
         found.sort(reverse=older)
         del found[records:]
         due = [key for key, (start, stop) in rest.items() if start < stop]
@@ -119,7 +114,7 @@ def read_page(
         size *= 2
     if older:
         found.reverse()
-    rows = pa.concat_tables(pieces).take(pa.array([at for _, at in found], pa.int64())) if pieces else read({})
+    rows = pa.concat_tables(pieces or read({})).take(pa.array([at for _, at in found], pa.int64()))
     yield _ranges(place for place, _ in found), rows
 
 

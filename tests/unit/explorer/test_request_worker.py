@@ -109,6 +109,20 @@ def test_an_action_is_given_up_for_no_other_and_begun_once():
     worker.close()
 
 
+def test_what_is_done_about_a_run_is_done_also_when_the_view_is_gone():
+    gate = Gate()
+    worker = RequestWorker(gate.steps, gate.send)
+    cancel, show = request("jobs", "act", op="cancel", name="x"), request("jobs", "show")
+    for each in (cancel, show):
+        worker.submit(each)
+    wait_until(lambda: len(gate.begun) == 2)
+    worker.submit(request("leave"))
+    wait_until(lambda: show.seq in gate.ended)
+    gate.open.set()
+    wait_until(lambda: cancel.seq in {answer["seq"] for answer in gate.sent})
+    worker.close()
+
+
 def test_a_check_is_given_up_for_a_newer_one():
     gate = Gate()
     worker = RequestWorker(gate.steps, gate.send)

@@ -47,7 +47,7 @@ class History:
                 for column, value in zip(columns, ("+A", partition, bucket, offset, moment), strict=True):
                     column.append(value)
         self.reads += len(columns[0])
-        return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+        yield pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
     def exact(self):
         """Every record, in the order that is promised."""
