@@ -134,15 +134,20 @@ def many(visit: Visit) -> None:
     found, fx = visit.found, visit.fx
 
     def shown(after: str) -> str:
-        visit.until(lambda: f", {after}" in visit.text(".status"))
-        return visit.text(".status").split(" shown")[0].split(", ")[-1]
+        visit.until(lambda: visit.text(".status").startswith(after))
+        return visit.text(".status").split(" snapshots")[0]
 
     found["long_ms"] = open_lake(visit, "shop.long")
     seen = [shown("602")]
     found["long_options"] = fx.locator(".fx-time [role=option]").count()
     visit.picture("lake-many")
+    visit.resize(*SIZES[1])
+    visit.picture("lake-many")
+    found["cut"] = fx.locator(".status").first.evaluate("(line) => line.scrollWidth > line.clientWidth")
+    visit.resize(*SIZES[0])
     fx.get_by_role("button", name="Older").click()
     seen.append(shown("102"))
+    found["older_focus"] = visit.page.evaluate("() => document.activeElement.dataset.key")
     fx.get_by_role("button", name="Older").click()
     seen.append(shown("1–"))
     fx.get_by_role("button", name="Newest").click()

@@ -153,7 +153,9 @@ def test_the_time_line_by_keys_and_by_the_mouse(used):
 
 
 def test_older_snapshots_come_by_demand(used):
-    assert used["long"] == ["602–1,101", "102–601", "1–101", "602–1,101"]
+    assert used["long"] == [f"{some} of 1,101" for some in ("602–1,101", "102–601", "1–101", "602–1,101")]
+    assert not used["cut"]
+    assert used["older_focus"] == "older"
     assert used["long_options"] == 500
     assert 0 <= used["long_ms"] < 5_000
 

@@ -8,7 +8,7 @@ const HEIGHT = 76, BASE = 54, HIGH_PX = 36, EDGE = 12, MARK_PX = 6;
 /** So far apart two snapshots are drawn at least, where there is room: they stay two. */
 const APART_PX = 4;
 const NOW_SHARE = 0.3;
-const STEPS_MS = [1e3, 5e3, 10e3, 30e3, 60e3, 300e3, 900e3, 3600e3, 216e5, 864e5, 6048e5, 31536e6];
+const STEPS_MS = [1e3, 5e3, 10e3, 30e3, 60e3, 300e3, 900e3, 3600e3, 108e5, 216e5, 432e5, 864e5, 6048e5, 31536e6];
 
 export const DIAMOND = "M5 1l4 5-4 5-4-5z";
 

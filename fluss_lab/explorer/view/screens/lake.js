@@ -95,16 +95,18 @@ export class Lake {
 
   drawStatus() {
     const { answer, snapshots } = this, isAll = !answer.older && !answer.newer, others = snapshots.some((each) => !["round", "compaction"].includes(kindOf(each)));
-    const expired = answer.expired == null ? "" : `, ${number(answer.expired)} expired`;
-    const shown = isAll ? "" : `, ${number(answer.older + 1)}–${number(answer.older + snapshots.length)} shown`;
-    refill(this.status, h("span", null, h("b", null, number(answer.held)), ` ${answer.held === 1 ? "snapshot" : "snapshots"} held${expired}${shown}`),
-      h("span", { class: "st hide-n" }, h("i", { class: "key k-lake" }), "round, height is rows"),
-      h("span", { class: "st hide-n" }, s("svg", { width: 10, height: 12, "aria-hidden": "true" }, s("path", { d: DIAMOND, fill: "none", stroke: "currentColor", "stroke-width": 1.3 })), "compaction"),
+    const expired = answer.expired == null ? "" : `, ${number(answer.expired)} expired`, legend = isAll ? "st hide-n" : "st hide-l";
+    const count = isAll ? [h("b", null, number(answer.held)), answer.held === 1 ? " snapshot held" : " snapshots held", expired]
+      : [h("b", null, `${number(answer.older + 1)}–${number(answer.older + snapshots.length)}`), ` of ${number(answer.held)} snapshots`, h("span", { class: "hide-n" }, expired)];
+    const focused = this.status.contains(document.activeElement) ? document.activeElement : null;
+    refill(this.status, h("span", null, count), h("span", { class: legend }, h("i", { class: "key k-lake" }), "round, height is rows"),
+      h("span", { class: legend }, s("svg", { width: 10, height: 12, "aria-hidden": "true" }, s("path", { d: DIAMOND, fill: "none", stroke: "currentColor", "stroke-width": 1.3 })), "compaction"),
       others ? h("span", { class: "st hide-m" }, h("i", { class: "key k-other" }), "of others") : null, h("span", { class: "sp" }), this.acted, this.compact,
       answer.older ? button("Older", { class: "sm ghost", key: "older", on: () => this.ask(snapshots[0].id) }) : null,
       answer.newer ? button("Newest", { class: "sm ghost", key: "newest", on: () => this.ask() }) : null,
       button("Compare with now", { class: "sm ghost hide-n", on: () => this.explorer.openDiff(this.chosen) }),
       button("Read at this snapshot", { class: "sm ghost", icon: "clock", on: () => this.explorer.openSnapshot(this.chosen) }));
+    if (focused) (this.status.contains(focused) ? focused : this.status.querySelector(`[data-key="${focused.dataset.key}"]`) || this.line.root).focus();
   }
 
   choose(id, isPicked = true) {
