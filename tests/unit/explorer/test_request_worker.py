@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from fluss_lab.explorer import request_worker
 from fluss_lab.explorer.request_worker import RequestWorker
 from fluss_lab.testing.mock_clock import wait_until
@@ -137,20 +139,25 @@ def test_a_check_is_given_up_for_a_newer_one():
     worker.close()
 
 
-def test_a_read_that_waits_does_not_keep_others_waiting():
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [("page", {"table": "a.b"}), ("health", {}), ("jobs", {"op": "cancel", "name": "r1"}), ("jobs", {"op": "start", "name": "refresh"})],
+)  # fmt: skip
+def test_what_takes_long_does_not_keep_the_tree_and_the_jobs_waiting(kind, body):
     blocked, sent = threading.Event(), []
 
     def steps(asked):
-        if asked.slot == "page":
+        if asked.slot == "long":
             blocked.wait(30)
         yield {"slot_": asked.slot}
 
     worker = RequestWorker(steps, sent.append)
-    worker.submit(page("page"))
-    worker.submit(request("head", table="a.b"))
-    wait_until(lambda: [each["slot"] for each in sent] == ["head"])
+    worker.submit(request(kind, "long", **body))
+    for each in ("head", "tree", "jobs"):
+        worker.submit(request(each, **({"table": "a.b"} if each == "head" else {})))
+    wait_until(lambda: sorted(each["slot"] for each in sent) == ["head", "jobs", "tree"])
     blocked.set()
-    wait_until(lambda: len(sent) == 2)
+    wait_until(lambda: len(sent) == 4)
     worker.close()
 
 
