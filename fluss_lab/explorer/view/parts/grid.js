@@ -32,7 +32,10 @@ export class Grid {
     this.root.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.root.addEventListener("keydown", (event) => this.key(event));
     for (const event of ["focus", "blur"]) this.root.addEventListener(event, () => this.mark());
-    this.resizing = new ResizeObserver(() => this.later());
+    this.resizing = new ResizeObserver(() => {
+      this.sizes = null;
+      this.later();
+    });
     this.resizing.observe(this.root);
   }
 
@@ -64,6 +67,7 @@ export class Grid {
     if (count === this.count) return;
     this.count = count;
     this.root.setAttribute("aria-rowcount", count + 1);
+    this.sizes = null;
     this.body.style.height = `${Math.max(1, Math.min(count, ROWS_REAL_MAX) * ROW_PX)}px`;
     this.row = Math.min(this.row, Math.max(0, count - 1));
     if (this.isMapped) this.moveTo(this.position);
@@ -74,8 +78,15 @@ export class Grid {
     return this.count > ROWS_REAL_MAX;
   }
 
+  /** What only changes with the window, the columns and the number of rows: to ask for it makes the browser lay out all. */
+  get size() {
+    const { root, head } = this;
+    if (!this.sizes || !this.sizes.width) this.sizes = { room: Math.max(ROW_PX, root.clientHeight - head.offsetHeight), width: root.clientWidth, most: root.scrollHeight - root.clientHeight };
+    return this.sizes;
+  }
+
   get roomPx() {
-    return Math.max(ROW_PX, this.root.clientHeight - this.head.offsetHeight);
+    return this.size.room;
   }
 
   get lastPosition() {
@@ -85,7 +96,7 @@ export class Grid {
   scrolled() {
     if (!this.isMapped) this.position = this.root.scrollTop / ROW_PX;
     else if (Math.abs(this.root.scrollTop - this.placed) > 1) {
-      const most = this.root.scrollHeight - this.root.clientHeight;
+      const { most } = this.size;
       this.position = most > 0 ? (this.root.scrollTop / most) * this.lastPosition : 0;
     }
     this.later();
@@ -100,7 +111,7 @@ export class Grid {
   moveTo(position) {
     this.position = Math.max(0, Math.min(this.lastPosition, position));
     if (this.isMapped) {
-      const most = this.root.scrollHeight - this.root.clientHeight;
+      const { most } = this.size;
       this.placed = Math.round(this.lastPosition ? (this.position / this.lastPosition) * most : 0);
       this.root.scrollTop = this.placed;
     } else this.root.scrollTop = this.position * ROW_PX;
@@ -129,7 +140,7 @@ export class Grid {
 
   /** The columns that can be seen, and some beside them. */
   span(margin = 200) {
-    const from = this.root.scrollLeft - margin, to = this.root.scrollLeft + this.root.clientWidth + margin;
+    const left = this.root.scrollLeft, from = left - margin, to = left + this.size.width + margin;
     let first = 0;
     while (first < this.columns.length - 1 && this.lefts[first + 1] < from) first++;
     let last = first;
@@ -140,7 +151,11 @@ export class Grid {
   draw() {
     if (!this.columns.length || !this.root.isConnected) return;
     const [from, to] = this.span(), columns = this.columns.slice(from, to), { o } = this;
-    this.head.style.width = this.body.style.width = `${this.width}px`;
+    if (this.drawnWidth !== this.width) {
+      this.drawnWidth = this.width;
+      this.head.style.width = this.body.style.width = `${this.width}px`;
+      this.sizes = null;
+    }
     const key = [from, to, this.version, o.headVersion()].join(" ");
     if (key !== this.headKey) {
       this.headKey = key;
