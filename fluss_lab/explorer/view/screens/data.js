@@ -431,7 +431,7 @@ export class Data {
   /** Of how many rows the columns' facts are, where not of all. */
   sampleText() {
     const isSample = [...this.facts.values()].some((facts) => facts.sampled);
-    return isSample ? h("span", { class: "hide-n" }, `columns: sample of ${plural(this.factRows, "row")}`) : null;
+    return isSample ? h("span", { class: "hide-n" }, `columns from ${plural(this.factRows, "row")}`) : null;
   }
 
   shownText() {
