@@ -76,6 +76,12 @@ EXPLORER_PAGES = (
         (f"{IN_HOST}::test_a_message_that_is_too_large_ends_its_socket_only",),
     ),
     Mutant(
+        "answers_pile_up_for_pages", "P14", HANDLERS,
+        "        if self._unsent_bytes + size_bytes > UNSENT_BYTES_MAX:\n",
+        "        if size_bytes < 0:\n",
+        (f"{IN_HOST}::test_answers_that_a_page_has_not_taken_are_bounded",),
+    ),
+    Mutant(
         "links_on_command_lines", "P10", COMMAND,
         "args=(page.as_uri(),)",
         "args=(link,)",

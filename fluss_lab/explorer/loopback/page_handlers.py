@@ -24,8 +24,9 @@ REQUEST_BYTES_MAX: Final = 1_000_000
 UNSENT_BYTES_MAX: Final = 10_000_000
 #: Of a socket that is refused for good: the page shows the reason, and does not try again.
 CLOSE_REFUSED: Final = 4003
-#: The protocol's own code of a server that goes away.
+#: The protocol's own codes, of a server that goes away, and of one that is asked again later.
 CLOSE_ENDED: Final = 1001
+CLOSE_BEHIND: Final = 1013
 #: What of a request its answer has, by which the page knows whose it is.
 _ECHOED: Final = ("slot", "seq", "view")
 _HEADERS: Final = {
@@ -220,7 +221,7 @@ class PageSocket(WebSocketHandler, PageRequest):
     def _send(self, text: str) -> None:
         size_bytes = len(text.encode())
         if self._unsent_bytes + size_bytes > UNSENT_BYTES_MAX:
-            self.close()
+            self.close(CLOSE_BEHIND, "answers are not taken")
             return
         self._unsent_bytes += size_bytes
         try:

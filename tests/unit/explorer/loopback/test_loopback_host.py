@@ -13,6 +13,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.explorer.loopback import page_handlers
 from fluss_lab.explorer.loopback.loopback_host import LoopbackHost
 from fluss_lab.explorer.loopback.page_handlers import CLOSE_ENDED, CLOSE_REFUSED, REQUEST_BYTES_MAX
 from fluss_lab.explorer.loopback.page_views import VIEWS_MAX
@@ -278,6 +279,13 @@ def test_what_is_no_request_is_answered_with_the_error(served, message):
 def test_a_message_that_is_too_large_ends_its_socket_only(served):
     assert talk(served, "x" * (REQUEST_BYTES_MAX + 1))[1] is None
     assert served.ask(cookie=True)[0] == 200
+
+
+def test_answers_that_a_page_has_not_taken_are_bounded(served, monkeypatch):
+    monkeypatch.setattr(page_handlers, "UNSENT_BYTES_MAX", 200)
+    _, answer = talk(served, {"kind": "head", "slot": "head", "seq": 1, "table": "shop.people"})
+    assert answer is None
+    wait_until(lambda: not len(served.host._views))
 
 
 def test_a_page_too_many_is_refused_and_said_so(served):
