@@ -19,6 +19,8 @@ ROOT: Final = Path(__file__).parents[2]
 ENVIRONMENT: Final = ROOT / ".venv-browser"
 #: The second brings axe-core, which looks at pages as those do who cannot see them.
 REQUIREMENTS: Final = ("playwright>=1.60", "axe-playwright-python==0.1.8")
+#: What a visit of a page may find wrong: none of it is right anywhere.
+FLAWS: Final = ("broken", "failed", "elsewhere", "console", "frame", "axe")
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 START_TIMEOUT_S: Final = 120
 PAGE_TIMEOUT_S: Final = 900

@@ -12,7 +12,7 @@ import pytest
 import fluss_lab as fl
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from tests.notebooks.explorer_loopback import loopback
-from tests.notebooks.jupyterlab_server import PAGE_TIMEOUT_S, ROOT, BrowserUnavailableError, browser
+from tests.notebooks.jupyterlab_server import FLAWS, PAGE_TIMEOUT_S, ROOT, BrowserUnavailableError, browser
 from tests.unit.workbench.lab_kit import LAKE, tier
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -60,9 +60,7 @@ def seen(lab, tmp_path_factory):
 
 
 def test_nothing_breaks(seen):
-    assert {kind: seen.get(kind) for kind in ("broken", "console", "frame")} == dict.fromkeys(
-        ("broken", "console", "frame")
-    )
+    assert {kind: seen.get(kind) for kind in FLAWS} == dict.fromkeys(FLAWS)
 
 
 def test_the_last_good_rows_stay_and_can_be_used_after_a_wrong_condition(seen):

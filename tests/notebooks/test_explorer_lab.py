@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 import fluss_lab as fl
-from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
 from tests.unit.jobs.job_kit import make_job, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 
@@ -93,8 +93,7 @@ def used(seen):
 
 
 def test_nothing_goes_wrong_and_no_policy_is_violated(seen):
-    kinds = ("broken", "failed", "elsewhere", "console", "frame", "axe")
-    assert {kind: seen.get(kind) for kind in kinds} == dict.fromkeys(kinds)
+    assert {kind: seen.get(kind) for kind in FLAWS} == dict.fromkeys(FLAWS)
     assert seen["violations"] == []
     assert seen["first_ms"] >= 0
 
@@ -160,8 +159,7 @@ def cell(folder, tmp_path_factory):
 
 
 def test_in_a_cell_nothing_goes_wrong(cell):
-    kinds = ("broken", "failed", "elsewhere", "console", "frame", "axe")
-    assert {kind: cell.get(kind) for kind in kinds} == dict.fromkeys(kinds)
+    assert {kind: cell.get(kind) for kind in FLAWS} == dict.fromkeys(FLAWS)
     assert cell["errors"] == []
     assert cell["contrast"][0] >= 4.5, cell["contrast"]
 

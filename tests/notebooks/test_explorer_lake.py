@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -128,8 +128,7 @@ def used(seen):
 
 
 def test_nothing_goes_wrong_and_nothing_is_loaded_from_elsewhere(seen):
-    kinds = ("broken", "failed", "elsewhere", "console", "frame")
-    assert {kind: seen.get(kind) for kind in kinds} == dict.fromkeys(kinds)
+    assert {kind: seen.get(kind) for kind in FLAWS} == dict.fromkeys(FLAWS)
     assert seen["errors"] == []
 
 
