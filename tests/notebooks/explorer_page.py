@@ -73,7 +73,7 @@ def words(visit: Visit) -> None:
     where = fx.get_by_label("Filter")
     where.fill("delay > 60 and dest = 'ATL'")
     where.press("Enter")
-    found["filtered_ms"] = visit.until(lambda: " of " in visit.text(".status"))
+    found["filtered_ms"] = visit.until(lambda: " of 6,900 rows" in visit.text(".status"))
     found["filtered"] = visit.text(".status")
     found["filtered_code"] = visit.text(".fx-code pre")
     rows = fx.locator(".fx-gr").count()
