@@ -32,8 +32,8 @@ def run(minutes: float = 1) -> None:
         folder, home = Path(root) / "notebooks", Path(root) / "home"
         home.mkdir()
         with jupyterlab(folder, home) as url:
-            path = notebook(folder, "endured", seconds=minutes * 60 + 120)
-            seen = run_page("explorer_changes_page", url, path.name, "light", root, f"{minutes}")
+            name = notebook(folder, "endured", seconds=minutes * 60 + 120)
+            seen = run_page("explorer_changes_page", url, name, "light", root, f"{minutes}")
     if seen.get("broken"):
         raise RuntimeError(seen["broken"])
     _print(figures, seen["endured"], seen["idle_ms"])

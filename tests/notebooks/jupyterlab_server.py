@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+import nbformat
 
 from fluss_lab.testing.mock_clock import wait_until
 
@@ -80,6 +82,14 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(60)
+
+
+def write_notebook(path: Path, cells: Iterable[str]) -> str:
+    """Write a notebook of cells of Python; return its name."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells])
+    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    nbformat.write(made, path)
+    return path.name
 
 
 def run_page(script: str, *arguments: object) -> dict[str, Any]:

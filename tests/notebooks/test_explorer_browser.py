@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, run_page, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -64,17 +63,6 @@ while time.monotonic() < end:
 """
 
 
-@pytest.fixture(scope="module")
-def lab_place(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
-    with jupyterlab(folder, home) as url:
-        yield url, folder
-
-
 def notebook(folder, name):
     cells = [
         LAB.replace("explored", f"explored-{name}"),
@@ -83,11 +71,7 @@ def notebook(folder, name):
         'lab.drop_table("shop.brief")',
         "lab.close()",
     ]
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells])
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    path = Path(folder) / f"explorer-{name}.ipynb"
-    nbformat.write(made, path)
-    return path.name
+    return write_notebook(Path(folder) / f"explorer-{name}.ipynb", cells)
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])

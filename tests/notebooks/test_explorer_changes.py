@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, run_page, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -49,33 +48,18 @@ CELLS = [
 ]
 
 
-def notebook(folder: Path, name: str, seconds: float = 90) -> Path:
-    """Write a notebook with the cells; return its path."""
-    cells = [cell.strip().replace("NAME", name).replace("SECONDS", str(seconds)) for cell in CELLS]
-    made = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    path = Path(folder) / f"changes-{name}.ipynb"
-    nbformat.write(made, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def lab_place(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
-    with jupyterlab(folder, home) as url:
-        yield url, folder
+def notebook(folder: Path, name: str, seconds: float = 90) -> str:
+    """Write a notebook with the cells; return its name."""
+    cells = (cell.replace("NAME", name).replace("SECONDS", str(seconds)) for cell in CELLS)
+    return write_notebook(folder / f"changes-{name}.ipynb", cells)
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def seen(request, lab_place, tmp_path_factory):
     url, folder = lab_place
-    path = notebook(folder, request.param)
+    name = notebook(folder, request.param)
     pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
-    return run_page("explorer_changes_page", url, path.name, request.param, pictures) | {"asked": request.param}
+    return run_page("explorer_changes_page", url, name, request.param, pictures) | {"asked": request.param}
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, run_page, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -25,19 +24,10 @@ for name in ("one", "two", "three"):
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
-    with jupyterlab(folder, home) as url:
-        cells = [LAB.strip(), *['lab.explore("life.one")'] * 3]
-        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-        nbformat.write(made, Path(folder) / "life.ipynb")
-        pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
-        return run_page("explorer_life_page", url, "life.ipynb", "light", pictures)
+def seen(lab_place, tmp_path_factory):
+    url, folder = lab_place
+    name = write_notebook(folder / "life.ipynb", [LAB, *['lab.explore("life.one")'] * 3])
+    return run_page("explorer_life_page", url, name, "light", Path(PICTURES or tmp_path_factory.mktemp("pictures")))
 
 
 def test_nothing_goes_wrong(seen):
