@@ -37,6 +37,8 @@ def looks(visit: Visit) -> None:
         visit.picture("data-row")
         visit.page.keyboard.press("Escape")
         visit.tab("Buckets")
+        visit.until(lambda: "lag " in visit.text(".status"))
+        visit.found["bucket_lag"] = visit.text(".status")
         visit.until(lambda: visit.fx.locator("tr.pick").count() > 0)
         visit.picture("buckets")
         visit.table("shop.planes")

@@ -103,6 +103,10 @@ def test_every_text_can_be_read(seen):
     assert seen["contrast"][0] >= 4.5, seen["contrast"]
 
 
+def test_buckets_that_the_lake_has_nothing_of_lag_by_all_they_have(seen):
+    assert "lag 900" in " ".join(seen["bucket_lag"].split())
+
+
 def test_conditions(used):
     assert used["filtered"].split()[1:5] == ["of", "6,900", "rows", "read"]
     assert (

@@ -207,6 +207,7 @@ class TableAnswers:
             "rows": _sums(rows) if summed else rows,
             "summed": summed,
             "total": len(rows),
+            "in_lake": info.descriptor.lake_enabled,
             "code": code_lines.buckets_code(info.path),
             "now_ms": _now_ms(),
         }

@@ -5,19 +5,19 @@ import { number } from "./figures.js";
 
 let patterns = 0;
 
-/** A row of the answer `buckets` with numbers to draw by; texts stay beside them. */
-export function bandOf(row) {
+/** A row of the answer `buckets` with numbers to draw by; texts stay beside them. In a table of the lake a bucket that it has nothing of lags by all that it has. */
+export function bandOf(row, isInLake) {
   const [partition, bucket, start, local, end, , lakeStart, lakeEnd, bytes, leader, error] = row;
   const known = end != null;
   const first = known ? Number(start ?? end) : 0;
+  const tiered = lakeEnd == null ? (isInLake ? first : null) : Number(lakeEnd);
   return {
+    lag: !known || tiered == null ? null : Math.max(0, Number(end) - tiered),
     partition, bucket, bytes, leader, error, known, start: first, local: known ? Number(local ?? first) : 0,
     end: known ? Number(end) : 0, lakeStart: Number(lakeStart ?? 0), lakeEnd: lakeEnd == null ? null : Number(lakeEnd),
     endText: known ? number(end) : "?",
   };
 }
-
-export const lagOf = (band) => (band.lakeEnd == null || !band.known ? null : Math.max(0, band.end - band.lakeEnd));
 
 export function whereIs(band, offset) {
   if (!band.known) return "not known";
@@ -122,8 +122,7 @@ function drawBand(band, at, p) {
   if (band.partition != null && p.isFirst) group.append(s("text", { x: 16, y: text, class: "lbl" }, band.partition));
   group.append(s("text", { x: p.left - 14, y: text, class: "lbl2", "text-anchor": "end" }, band.bucket));
   group.append(s("text", { x: p.width - 64, y: text, class: band.known ? "lbl2" : "lblbad", "text-anchor": "end" }, band.known ? band.endText : "not known"));
-  const lag = lagOf(band);
-  group.append(s("text", { x: p.width - 16, y: text, class: lag ? "lbl" : "lbl2", "text-anchor": "end" }, number(lag)));
+  group.append(s("text", { x: p.width - 16, y: text, class: band.lag ? "lbl" : "lbl2", "text-anchor": "end" }, number(band.lag)));
   return group;
 }
 

@@ -99,6 +99,6 @@ export class Header {
     if (key === this.spineKey) return;
     this.spineKey = key;
     const label = head ? `${number(head.lake_rows)} of ${number(head.rows)} records in the lake, ${number(head.log_records)} in the log` : "";
-    refill(this.spine, buckets ? drawSpine(buckets.rows.map(bandOf).filter((band) => band.known), label) : h("div", { class: "fx-spine" }));
+    refill(this.spine, buckets ? drawSpine(buckets.rows.map((row) => bandOf(row)).filter((band) => band.known), label) : h("div", { class: "fx-spine" }));
   }
 }

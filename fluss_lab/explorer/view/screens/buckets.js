@@ -1,6 +1,6 @@
 // The screen Buckets: the numbers of the bands, as a table.
 
-import { bandOf, lagOf } from "../parts/bands.js";
+import { bandOf } from "../parts/bands.js";
 import { h, refill, s, stateMark } from "../parts/dom.js";
 import { bytes, number } from "../parts/figures.js";
 
@@ -35,7 +35,7 @@ export class Buckets {
   draw() {
     const { explorer } = this, found = explorer.data.buckets;
     if (!found) return void refill(this.hold, h("p", { class: "sm mut pad" }, explorer.waitingText()));
-    const bands = found.rows.map((row) => ({ ...bandOf(row), row, key: JSON.stringify(row.slice(0, 2)) }));
+    const bands = found.rows.map((row) => ({ ...bandOf(row, found.in_lake), row, key: JSON.stringify(row.slice(0, 2)) }));
     if (this.picked && !bands.some(({ key }) => key === this.picked)) this.picked = null;
     if (!this.picked) explorer.setCode(found.code);
     this.drawStatus(found, bands);
@@ -50,7 +50,7 @@ export class Buckets {
     const sum = (of) => bands.reduce((total, band) => total + (of(band) || 0), 0), wrong = bands.filter((band) => band.error).length;
     const what = found.summed ? [h("b", null, number(bands.length)), ` sums of ${number(found.total)} buckets`] : [h("b", null, number(found.total)), found.total === 1 ? " bucket" : " buckets"];
     refill(this.status, h("span", null, what), h("span", null, h("b", null, number(sum((band) => band.end - band.start))), " records in the log, ", h("b", null, bytes(sum((band) => band.bytes)))),
-      h("span", null, "lag ", h("b", null, bands.some((band) => band.lakeEnd != null) ? number(sum(lagOf)) : "–")), h("span", { class: "sp" }),
+      h("span", null, "lag ", h("b", null, bands.some((band) => band.lag != null) ? number(sum((band) => band.lag)) : "–")), h("span", { class: "sp" }),
       h("span", { class: wrong ? "bad" : "hide-n" }, wrong ? `${number(wrong)} not known` : "all leaders answer"));
   }
 
@@ -60,7 +60,7 @@ export class Buckets {
       ...(parted ? [["partition", (band) => band.partition]] : []), ["bucket", (band) => String(band.bucket), "num"], ["where", (band) => smallBand(band, max)],
       ["log start", ({ row }) => number(row[2]), "num"], ["local start", ({ row }) => number(row[3]), "num hide-m"],
       ["lake end", ({ row }) => (row[7] == null ? "–" : h("span", { class: "lake" }, number(row[7]))), "num"], ["high watermark", ({ row }) => number(row[5]), "num hide-n"],
-      ["end", ({ row }) => number(row[4]), "num"], ["lag", (band) => (lagOf(band) ? h("b", null, number(lagOf(band))) : h("span", { class: "mut" }, number(lagOf(band)))), "num"],
+      ["end", ({ row }) => number(row[4]), "num"], ["lag", ({ lag }) => (lag ? h("b", null, number(lag)) : h("span", { class: "mut" }, number(lag))), "num"],
       ["bytes", (band) => bytes(band.bytes), "num hide-n"], ["leader", (band) => (band.leader == null || band.leader < 0 ? "–" : String(band.leader)), "num"],
       ["state", (band) => (band.error ? h("span", { title: band.error }, stateMark("bad", "not known")) : stateMark("ok", "leads"))],
     ];

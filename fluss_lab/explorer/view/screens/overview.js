@@ -1,6 +1,6 @@
 // The screen Overview: where the records are, the schema, the properties.
 
-import { bandOf, drawBands, lagOf, whereIs } from "../parts/bands.js";
+import { bandOf, drawBands, whereIs } from "../parts/bands.js";
 import { h, pairs, refill, segmented } from "../parts/dom.js";
 import { number, plural } from "../parts/figures.js";
 
@@ -46,7 +46,7 @@ export class Overview {
 
   bands() {
     const found = this.explorer.data.buckets;
-    return found ? found.rows.map((row, at) => ({ ...bandOf(row), label: found.summed ? row[0] ?? row[1] : undefined, at })) : null;
+    return found ? found.rows.map((row, at) => ({ ...bandOf(row, found.in_lake), label: found.summed ? row[0] ?? row[1] : undefined, at })) : null;
   }
 
   legend(count) {
@@ -82,7 +82,7 @@ export class Overview {
       this.read, h("b", null, name),
       band.error ? h("span", { class: "bad cut" }, band.error) : [
         h("span", null, "offset ", h("b", null, number(offset))), h("span", null, whereIs(band, offset)),
-        h("span", { class: "hide-n" }, `lag ${number(lagOf(band))}`),
+        h("span", { class: "hide-n" }, `lag ${number(band.lag)}`),
       ],
     );
   }
