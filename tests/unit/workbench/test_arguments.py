@@ -93,6 +93,7 @@ PLANS = {
     ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {}, ("Table", "tier"): {}, ("Lab", "tier"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
+    ("TableReader", "counted_diff"): {"before": "now", "after": None, "rows_max": 10},
     ("TableReader", "locate"): {"partition": None, "bucket": 0, "offset": 0},
     ("TableReader", "history"): {"key": [{"k": "k"}]},
     ("Scan", "to_batches"): {}, ("Changelog", "to_batches"): {}, ("NetChangelog", "to_batches"): {},
