@@ -229,7 +229,7 @@ def test_an_explorer_that_only_reads_refuses_every_request_that_writes(lab, tabl
 
 #: What does not write; a new kind of request is sorted into one of the two.
 READING = {
-    "tree", "head", "schema", "buckets", "bucket", "changes", "tail", "snapshots", "page", "count", "facts", "row", "tiering", "form", "follow",
+    "tree", "head", "schema", "buckets", "bucket", "changes", "change", "tail", "snapshots", "page", "count", "facts", "row", "tiering", "form", "follow",
     "lake", "lake_part", "diff", "diff_rows", "leave", "health",
 }  # fmt: skip
 

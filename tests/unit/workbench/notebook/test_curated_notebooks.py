@@ -45,8 +45,11 @@ def test_settings_are_those_that_jupyterlab_knows():
     """A name that JupyterLab does not know would be passed over without a word."""
     import jupyterlab.commands
 
-    schemas = Path(jupyterlab.commands.get_app_dir()) / "schemas"
+    app = Path(jupyterlab.commands.get_app_dir())
     for plugin, settings in json.loads(SETTINGS.read_text()).items():
         package, name = plugin.split(":")
-        known = json.loads((schemas / package / f"{name}.json").read_text())["properties"]
+        # JupyterLab's own, and those of an extension that another package brings.
+        folders = (app / "schemas", app.parent / "labextensions" / package / "schemas")
+        schema = next(path for each in folders if (path := each / package / f"{name}.json").exists())
+        known = json.loads(schema.read_text())["properties"]
         assert set(settings) <= set(known)
