@@ -67,7 +67,7 @@ class FunctionContext:
 
 @dataclass(frozen=True, slots=True)
 class LookupJoinContext:
-    """What was planned for a join; a source makes its function by it. (``LookupContext`` in FLIP-462; the lake has another.)
+    """What was planned for a join; a source makes its function by it. FLIP-462 calls it ``LookupContext``; the lake has another.
 
     Attributes:
         join_keys: The source's columns that the stream's are equal to, in the source's order.
@@ -130,7 +130,8 @@ class InputDataPartitioner(Portable):
     def is_deterministic(self) -> bool:
         """Return whether the same join keys always get the same partition.
 
-        If not, changes of one key could be worked off by several tasks, out of order: the planner then does not use the partitioner for an updating stream.
+        If not, several tasks could have changes of one key, out of order: the planner then does not use the partitioner
+        for an updating stream.
         """
         return True
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FLOORS = {
     "errors": 0, "closing": 0, "interrupts": 0, "failpoints": 0, "clock": 0, "files": 0, "display": 0, "tracebacks": 0, "model": 0, "records": 0,
     "rpc": 1, "server": 1, "client": 1, "lake": 1,
-    "tiering": 2, "read": 2, "spark": 2,
+    "tiering": 2, "read": 2, "lookup": 2, "spark": 2,
     "workbench": 3, "explorer": 3, "jobs": 3, "cli": 3, "testing": 3,
 }  # fmt: skip
 
@@ -36,7 +36,7 @@ KEEPERS = {
     "pyiceberg": ("fluss_lab.lake.iceberg",),
     # Filters are parsed into pyiceberg's expressions, which need no table.
     "pyiceberg.expressions": ("fluss_lab.lake.iceberg", "fluss_lab.read"),
-    "sqlglot": ("fluss_lab.read",),
+    "sqlglot": ("fluss_lab.read", "fluss_lab.spark.lookup"),
     # An extra: without it, everything but pictures works.
     "matplotlib": ("fluss_lab.display",),
     "anywidget": ("fluss_lab.explorer",),
