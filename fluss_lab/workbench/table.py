@@ -334,7 +334,7 @@ class Table:
 
         Args:
             columns: User's columns, and ``__bucket``, ``__offset``, ``__timestamp`` by name; None: the user's.
-            where: A SQL condition (`fluss_lab.read.filter.sql_filter` has its grammar), a pyarrow or a pyiceberg expression.
+            where: A SQL condition (`fluss_lab.read.filter.where_clause` has its grammar), a pyarrow or a pyiceberg expression.
             limit: At most so many rows, the first ones.
             as_of: A past time, or a lake snapshot's id, instead of now.
             read_point: A moment taken before, instead of now.

@@ -4,7 +4,7 @@ from tests.mutants.mutant import COMMITS, IN_COMMITTER, Mutant
 
 SQL_CATALOG = "fluss_lab/lake/iceberg/table/caching_sql_catalog.py"
 SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot_builder.py"
-MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/merging_manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/round_commit.py"
 HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
@@ -13,7 +13,7 @@ SUMMARY = "fluss_lab/lake/snapshot_summary.py"
 MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/iceberg/commit/test_row_delta.py"
 IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
-IN_COMMITS = "tests/unit/lake/iceberg/commit/test_snapshot_commit.py"
+IN_COMMITS = "tests/unit/lake/iceberg/commit/test_commit_attempts.py"
 
 #: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
 LAKE_COMMITS = (

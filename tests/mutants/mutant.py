@@ -19,7 +19,7 @@ CHECKS = "fluss_lab/server/tablet/log/payload_validation.py"
 ROUND = "fluss_lab/tiering/round/tiering_round.py"
 PLANNER = "fluss_lab/tiering/round/round_planner.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
-COMMITS = "fluss_lab/lake/iceberg/commit/snapshot_commit.py"
+COMMITS = "fluss_lab/lake/iceberg/commit/commit_attempts.py"
 LOG_SOURCE = "fluss_lab/lake/iceberg/read/lake_log.py"
 NAMES = "fluss_lab/model/names.py"
 

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
-MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/manifest_writer.py"
+MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/merging_manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/round_commit.py"
 REPLAY = "fluss_lab/lake/iceberg/commit/replay_start_tags.py"
 IN_DROPPED = "tests/readers/test_dropped_partitions.py"

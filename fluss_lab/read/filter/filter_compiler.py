@@ -111,7 +111,7 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
 
     Args:
         where: A pyarrow expression, a pyiceberg expression (unbound), SQL text (the grammar is in
-            `fluss_lab.read.filter.sql_filter`), a filter that was made already, or None. It may name the table's columns and
+            `fluss_lab.read.filter.where_clause`), a filter that was made already, or None. It may name the table's columns and
             ``__bucket``, ``__offset``, ``__timestamp``; in SQL in any case.
         schema: The table's.
 
@@ -146,7 +146,7 @@ def _kept_filters(schema: Schema) -> Callable[[str], Filter]:
 
 
 def _sql_filter(schema: Schema, text: str) -> Filter:
-    from fluss_lab.read.filter.sql_filter import parse_sql  # here: sqlglot takes 0.1 s to import
+    from fluss_lab.read.filter.where_clause import parse_sql  # here: sqlglot takes 0.1 s to import
 
     return filter_of(parse_sql(text, Conditions(_types(schema))), text)
 

@@ -14,8 +14,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from fluss_lab.lake import CommitterInitContext
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_tag
-from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_replace
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.table.layout import known_layout

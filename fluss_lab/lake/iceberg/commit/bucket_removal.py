@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
-from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of

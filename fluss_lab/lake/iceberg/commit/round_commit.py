@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
-from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits, moved_on
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
-#: Passed after the deletes of each bucket were placed; see also `fluss_lab.lake.iceberg.commit.snapshot_commit`.
+#: Passed after the deletes of each bucket were placed; see also `fluss_lab.lake.iceberg.commit.commit_attempts`.
 FAILPOINTS: Final = ("lake.place.after",)
 
 

@@ -20,8 +20,8 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile
 
 from fluss_lab.errors import AuthenticationError, CommitConflictError, CommitOutcomeUnknownError, StorageError
 from fluss_lab.failpoints import FailpointError, failpoint
+from fluss_lab.lake.iceberg.commit.commit_attempts import RETRY, Retries
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, table_starts
-from fluss_lab.lake.iceberg.commit.snapshot_commit import RETRY, Retries
 from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_state

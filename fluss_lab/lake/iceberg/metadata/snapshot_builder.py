@@ -39,7 +39,7 @@ from pyiceberg.table.update import (
 
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.metadata.manifest_writer import FileChanges, ManifestFiles
+from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges, ManifestFiles
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line, summaries
 from fluss_lab.lake.snapshot_summary import thin_summary

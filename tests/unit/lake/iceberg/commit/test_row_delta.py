@@ -8,7 +8,7 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import StaticTable
 
-from fluss_lab.lake.iceberg.metadata import manifest_writer
+from fluss_lab.lake.iceberg.metadata import merging_manifest_writer
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
 from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS
 from fluss_lab.model.json_codec import to_plain
@@ -196,7 +196,7 @@ def test_merging_can_be_turned_off(lake):
 
 def test_full_manifests_are_not_written_again(lake, monkeypatch):
     """By entries: those of small files compress so well that by bytes they would never be full."""
-    monkeypatch.setattr(manifest_writer, "_FULL_ENTRIES", 4)
+    monkeypatch.setattr(merging_manifest_writer, "_FULL_ENTRIES", 4)
     table = keyed(lake, buckets=1)
     names = []
     for turn in range(16):

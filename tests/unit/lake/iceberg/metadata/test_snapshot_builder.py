@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 from sqlalchemy import text
 
 from fluss_lab.errors import CommitConflictError, LakeSnapshotNotFoundError, UnsupportedError
-from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest, stage_delete, stage_replace, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, snapshot_state
 from fluss_lab.lake.reader_interfaces import FetchContext, LookupContext

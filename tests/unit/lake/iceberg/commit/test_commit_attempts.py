@@ -20,10 +20,10 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.failpoints import FailpointError
+from fluss_lab.lake.iceberg.commit import commit_attempts as commits
 from fluss_lab.lake.iceberg.commit import round_commit
-from fluss_lab.lake.iceberg.commit import snapshot_commit as commits
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX
-from fluss_lab.lake.iceberg.commit.snapshot_commit import SnapshotCommits
 from fluss_lab.lake.iceberg.metadata import snapshot_builder
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace, stage_row_delta
 from tests.unit.lake.changelogs import Changelog, state_of
@@ -348,7 +348,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from tests.unit.lake.conftest import Lake
-from tests.unit.lake.iceberg.commit.test_snapshot_commit import begun, keyed, COLUMNS, QUICK
+from tests.unit.lake.iceberg.commit.test_commit_attempts import begun, keyed, COLUMNS, QUICK
 from tests.unit.lake.rounds import KeyedLake
 from fluss_lab import failpoints
 lake = Lake(Path(sys.argv[1]))

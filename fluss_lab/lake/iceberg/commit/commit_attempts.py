@@ -1,4 +1,4 @@
-"""Snapshots sent to the catalog: the one place that sends, sends again, and finds out what became of a commit.
+"""Attempts to commit a snapshot: the one place that sends it, sends it again, and finds out what became of it.
 
 A commit that fails may have happened all the same, and one that is reported as failed too; the commit id in the
 snapshot's summary says. Nothing is ever applied a second time before that was looked up.

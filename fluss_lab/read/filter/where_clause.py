@@ -1,4 +1,4 @@
-"""Filters as SQL text: a WHERE clause over one table.
+"""WHERE clauses: the SQL text of a filter, over one table, as a tree of predicates.
 
 Grammar (keywords in any case; what binds more closely stands lower)::
 
