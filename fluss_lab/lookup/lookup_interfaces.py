@@ -175,6 +175,16 @@ class LookupFunction(Portable):
         """
         return None
 
+    def secret(self) -> str:
+        """Return what `to_json` must not show and the function needs in a task, a token for instance; empty: nothing.
+
+        It is handed to the function that `from_json` made, by `use_secret`, before anything else is called.
+        """
+        return ""
+
+    def use_secret(self, text: str) -> None:
+        """Take what `secret` returned of the function that this one was made from."""
+
     def counters(self) -> Mapping[str, int]:
         """Return what is counted since `open`, by names such as ``rows_cached``, ``hits``, ``misses``, ``calls``."""
         return {}
