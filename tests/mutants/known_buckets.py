@@ -112,8 +112,8 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "record_that_moved_into_the_lake_called_gone", "P11", "fluss_lab/read/moment/record_place.py",
-        "        found, later = source.answered(lambda state: (_located(source, state, key, offset), state))\n",
-        "        found, later = None, state\n",
+        "        before = state.snapshot_id\n        found, state = source.answered(look)\n",
+        "        before = state.snapshot_id\n",
         (f"{IN_PLACES}::test_a_record_that_moves_into_the_lake_meanwhile_is_found_there",),
     ),
     Mutant(

@@ -72,8 +72,8 @@ UNION_READING = (
         "what_came_after_the_scan_began_not_taken_back",
         "P4",
         LIVE_ROWS,
-        "        for _ in rows.take_back(moment):\n",
-        "        for _ in ():\n",
+        "        yield from request.pauses(rows.take_back(moment), part.start)\n",
+        "",
         (f"{IN_KEYED}::test_what_is_written_between_a_look_and_a_scan_is_taken_back",),
     ),
     Mutant(

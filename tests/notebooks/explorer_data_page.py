@@ -161,12 +161,7 @@ def main(chromium: str, url: str, folder: str) -> dict[str, Any]:
         visit = DataVisit(page, found, Path(folder), "light")
         visit.url = url
         parts: tuple[Callable[[DataVisit], None], ...] = (wrong_filter, grown, failing, saved, nested)
-        for part in parts:
-            try:
-                part(visit)
-            except Exception as error:
-                found.note("broken", f"{part.__name__}: {error}"[:2_000])
-                page.screenshot(path=visit.folder / f"broken-{part.__name__}.png")
+        visit.do(parts)
         browser.close()
     return found
 

@@ -229,12 +229,7 @@ def main(chromium: str, link: str, theme: str, folder: str, process: str) -> dic
         found["first_ms"] = visit.until(lambda: visit.fx.locator(".fx-bands").count() > 0)
         found["address"] = page.url
         parts = {"light": (looks, uses), "dark": (looks,)}.get(theme, (changes_nothing,))
-        for part in parts:
-            try:
-                part(visit)
-            except Exception as error:
-                found.note("broken", f"{part.__name__}: {error}"[:2_000])
-                page.screenshot(path=visit.folder / f"broken-{part.__name__}.png")
+        visit.do(parts)
         found["markup"] = page.evaluate(
             "() => [window.wronged, document.querySelectorAll('.fx img, .fx script').length]"
         )

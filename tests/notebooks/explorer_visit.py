@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
+from typing import Self
 
 from playwright.sync_api import Locator, Page
 
@@ -77,6 +78,15 @@ class Visit:
             self.found.note("axe", f"{name}: {each}")
         self.fx.screenshot(path=self.folder / f"{name}-{self.theme}-{self.page.viewport_size['width']}.png")
 
+    def do(self, parts: Iterable[Callable[[Self], None]]) -> None:
+        """Do each part, whatever became of the one before; what broke is noted, with a picture."""
+        for part in parts:
+            try:
+                part(self)
+            except Exception as error:
+                self.found.note("broken", f"{part.__name__}: {error}"[:2_000])
+                self.page.screenshot(path=self.folder / f"broken-{part.__name__}.png")
+
     def text(self, selector: str) -> str:
         return self.fx.locator(selector).first.inner_text()
 
@@ -108,7 +118,7 @@ def visit_explorer(
     """Open a notebook whose first cell makes a lab and whose second shows the explorer, run both, and do what parts do.
 
     Args:
-        parts: Each is done whatever became of the one before; what broke is noted, with a picture.
+        parts: See `Visit.do`.
         chromium: The browser.
         url: Of JupyterLab.
         notebook: Its path there.
@@ -124,11 +134,6 @@ def visit_explorer(
         visit.run(1)
         page.set_default_timeout(STEP_TIMEOUT_MS)
         found["first_ms"] = visit.until(lambda: visit.fx.locator(".fx-bands").count() > 0)
-        for part in parts:
-            try:
-                part(visit)
-            except Exception as error:
-                found.note("broken", f"{part.__name__}: {error}"[:2_000])
-                page.screenshot(path=visit.folder / f"broken-{part.__name__}.png")
+        visit.do(parts)
         found["errors"] = page.evaluate(ERRORS)
     return found

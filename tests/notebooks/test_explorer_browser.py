@@ -83,13 +83,6 @@ def seen(request, lab_place, tmp_path_factory):
     return run_page("explorer_page", url, name, request.param, pictures) | {"asked": request.param}
 
 
-@pytest.fixture
-def used(seen):
-    if seen["asked"] == "dark":
-        pytest.skip("one theme is used, the other only looked at")
-    return seen
-
-
 def test_nothing_goes_wrong_and_nothing_is_loaded_from_elsewhere(seen):
     assert {kind: seen.get(kind) for kind in FLAWS} == dict.fromkeys(FLAWS)
     assert seen["errors"] == []

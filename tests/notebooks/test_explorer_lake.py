@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, run_page, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -85,17 +84,6 @@ lab.lake_storage().access.catalog()._kept.clear()
 """
 
 
-@pytest.fixture(scope="module")
-def lab_place(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
-    with jupyterlab(folder, home) as url:
-        yield url, folder
-
-
 def notebook(folder, name):
     cells = [
         LAB.replace("lake-explored", f"explored-{name}"),
@@ -104,11 +92,7 @@ def notebook(folder, name):
         "_ = place.write_bytes(held)",
         "lab.close()",
     ]
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells])
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    path = Path(folder) / f"lake-{name}.ipynb"
-    nbformat.write(made, path)
-    return path.name
+    return write_notebook(Path(folder) / f"lake-{name}.ipynb", cells)
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -118,13 +102,6 @@ def seen(request, lab_place, tmp_path_factory):
     pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
     name = notebook(folder, request.param)
     return run_page("explorer_lake_page", url, name, request.param, pictures) | {"asked": request.param}
-
-
-@pytest.fixture
-def used(seen):
-    if seen["asked"] == "dark":
-        pytest.skip("one theme is used, the other only looked at")
-    return seen
 
 
 def test_nothing_goes_wrong_and_nothing_is_loaded_from_elsewhere(seen):

@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tests.notebooks.jupyterlab_server import FLAWS, BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import FLAWS, run_page, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Where the pictures go; None: into the test's own folder.
@@ -74,34 +73,13 @@ lab.create_table("shop.wide", {f"signal_{n:03}_{'x' * (n % 90)}": "double" for n
 CELLS = [LAB, 'lab.explore("shop.clicks")', 'lab.explore("shop.clicks", read_only=True)']
 
 
-@pytest.fixture(scope="module")
-def lab_place(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks") / "mine"
-    with jupyterlab(folder, home) as url:
-        yield url, folder
-
-
 @pytest.fixture(scope="module", params=["light", "dark"])
 def seen(request, lab_place, tmp_path_factory):
     url, folder = lab_place
-    cells = [nbformat.v4.new_code_cell(cell.strip().replace("NAME", request.param)) for cell in CELLS]
-    made = nbformat.v4.new_notebook(cells=cells)
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    path = Path(folder) / f"acts-{request.param}.ipynb"
-    nbformat.write(made, path)
+    cells = [cell.replace("NAME", request.param) for cell in CELLS]
+    name = write_notebook(Path(folder) / f"acts-{request.param}.ipynb", cells)
     pictures = Path(PICTURES or tmp_path_factory.mktemp("pictures"))
-    return run_page("explorer_tiering_page", url, path.name, request.param, pictures) | {"asked": request.param}
-
-
-@pytest.fixture
-def used(seen):
-    if seen["asked"] == "dark":
-        pytest.skip("one theme is used, the other only looked at")
-    return seen
+    return run_page("explorer_tiering_page", url, name, request.param, pictures) | {"asked": request.param}
 
 
 def test_nothing_goes_wrong_and_nothing_is_loaded_from_elsewhere(seen):

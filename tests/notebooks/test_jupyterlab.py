@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebooks.jupyterlab_server import BrowserUnavailableError, browser, jupyterlab, run_page
+from tests.notebooks.jupyterlab_server import run_page
 from tests.notebooks.test_curated import NOTEBOOKS
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.slow]
@@ -13,22 +13,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.slow]
 PICTURES = os.environ.get("NOTEBOOK_PICTURES")
 
 
-@pytest.fixture(scope="module")
-def lab_url(tmp_path_factory):
-    try:
-        browser()
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))
-    home = tmp_path_factory.mktemp("home")
-    with jupyterlab(tmp_path_factory.mktemp("notebooks") / "mine", home) as url:
-        yield url
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "jobs/daily_change_report"])
-def test_a_notebook_runs_without_a_network_or_an_error(lab_url, tmp_path, name, theme):
+def test_a_notebook_runs_without_a_network_or_an_error(lab_place, tmp_path, name, theme):
+    url, _ = lab_place
     pictures = Path(PICTURES or tmp_path)
-    found = run_page("jupyterlab_page", lab_url, f"{name}.ipynb", theme, pictures / f"{Path(name).name}-{theme}.png")
+    found = run_page("jupyterlab_page", url, f"{name}.ipynb", theme, pictures / f"{Path(name).name}-{theme}.png")
     assert [cell["error"] for cell in found["cells"] if cell["error"]] == []
     assert all(cell["count"] for cell in found["cells"])
     assert {kind: found.get(kind) for kind in ("failed", "elsewhere", "console")} == dict.fromkeys(

@@ -1,4 +1,4 @@
-"""What answers the requests of a page: its files, its socket, and a refusal for everything else."""
+"""The handlers of a page's requests: its files, its socket, and a refusal for everything else."""
 
 from __future__ import annotations
 

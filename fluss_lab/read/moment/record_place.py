@@ -118,13 +118,17 @@ def locate(source: TableSource, partition: str | None, bucket: int, offset: int)
     if offset < 0:
         raise InvalidRequestError(f"table {info.path}: locate: expected an offset of at least 0, found {offset}")
     key = partition, bucket
-    found, state = source.answered(lambda state: (_located(source, state, key, offset), state))
+
+    def look(state: TableState) -> tuple[RecordPlace | None, TableState]:
+        return _located(source, state, key, offset), state
+
+    found, state = source.answered(look)
     while found is None:
         # It may have left the cluster since the look, for the lake; or for good.
-        found, later = source.answered(lambda state: (_located(source, state, key, offset), state))
-        if found is None and later.snapshot_id == state.snapshot_id:
-            raise _gone(source, later, _bucket(source, later, key), offset)
-        state = later
+        before = state.snapshot_id
+        found, state = source.answered(look)
+        if found is None and state.snapshot_id == before:
+            raise _gone(source, state, _bucket(source, state, key), offset)
     return found
 
 

@@ -47,9 +47,7 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
         yield from live_rows(source, part, request)
         return
     tail = Tail(source, part, request)
-    for _ in tail.look():
-        if request.step_rows is not None:
-            yield request.no_rows(), part.start
+    yield from request.pauses(tail.look(), part.start)
     yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))
     yield from tail.rows()
 

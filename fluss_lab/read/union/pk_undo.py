@@ -56,18 +56,15 @@ def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     with source.connection.scan_kv(source.info, part.bucket, stored_columns(source.info, names)) as scan:
         # What is known to have come after is read before the scan begins: the server keeps a scan that waits for a time.
         known = source.known_state(part.bucket)
-        for _ in rows.take_back(part.stop if known is None else max(part.stop, known.end)):
-            if request.step_rows is not None:
-                yield request.no_rows(), part.start
+        stop = part.stop if known is None else max(part.stop, known.end)
+        yield from request.pauses(rows.take_back(stop), part.start)
         moment = scan.log_offset
         if moment < part.stop:
             raise CorruptDataError(
                 f"table {source.info.path}, bucket {part.bucket}: expected live rows at offset {part.stop} or later, found "
                 f"them at {moment}"
             )
-        for _ in rows.take_back(moment):
-            if request.step_rows is not None:
-                yield request.no_rows(), part.start
+        yield from request.pauses(rows.take_back(moment), part.start)
         for batch in merge_batches(rows.live(scan), rows.taken_back()):
             wanted = batch if part.filter is None else part.filter.apply(batch)
             if wanted.num_rows or request.step_rows is not None:

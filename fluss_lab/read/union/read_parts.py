@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,3 +129,9 @@ class Request:
     def no_rows(self) -> pa.RecordBatch:
         """Return a batch without rows, with the columns that are read."""
         return pa.RecordBatch.from_pylist([], schema=self.columns.fields(self.columns.names))
+
+    def pauses(self, steps: Iterable[object], position: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield, for a reader that may stop at any time, a batch without rows after each step of work that gives none."""
+        for _ in steps:
+            if self.step_rows is not None:
+                yield self.no_rows(), position
