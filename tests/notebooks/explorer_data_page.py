@@ -33,7 +33,8 @@ class DataVisit(Visit):
 
     def open(self, table: str) -> None:
         self.page.goto(f"{self.url}?table={table}")
-        self.wait_rows()
+        if self.wait_rows() < 0:
+            raise TimeoutError(f"{table}: no rows are shown")
 
     def rows(self) -> list[int]:
         return self.page.evaluate(ROW_NUMBERS)

@@ -60,13 +60,11 @@ class Loopback:
         self._worker: RequestWorker | None = None
 
     def open(self) -> Iterator[dict[str, Any]]:
-        """Yield the answers to a page, from a model of its own."""
+        """Return the answers to a page, from a model of its own; what the page asks from now on is answered."""
         self.close()
         answers = self._answers = queue.Queue()
-        model = self._make_model()
-        self._worker = RequestWorker(model.steps, answers.put)
-        while (answer := answers.get()) is not None:
-            yield answer
+        self._worker = RequestWorker(self._make_model().steps, answers.put)
+        return iter(answers.get, None)
 
     def take(self, content: Any) -> None:
         """Have a request answered."""
@@ -127,12 +125,13 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def _events(self) -> None:
+            answers = loopback.open()  # before the page hears that it may ask: what it asks earlier is lost
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
             self.end_headers()
             try:
-                for answer in loopback.open():
+                for answer in answers:
                     self.wfile.write(f"data: {json.dumps(answer)}\n\n".encode())
                     self.wfile.flush()
             except OSError:

@@ -38,7 +38,7 @@ def lab(tmp_path_factory):
             [{f"c{n}": f"{row} " + "ü" * 190 for n in range(30)} for row in range(400)]
         )
         nested = lab.create_table("shop.nested", {"id": "int", "tags": "array<string>"})
-        nested.append([{"id": 1, "tags": ["x" * 5_000]}])
+        nested.append([{"id": n, "tags": ["x" * 5_000]} for n in range(5)])
         yield lab
 
 
