@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fluss_lab.errors import FlussError
     from fluss_lab.model import OffsetSpec, TableBucket, TablePath
     from fluss_lab.read.moment.read_point import ReadPoint
-    from fluss_lab.workbench import Lab, LabStatus, Table, nyc_flights, nyc_planes
+    from fluss_lab.workbench import Lab, LabStatus, Table, nyc_airports, nyc_flights, nyc_planes
 
 __all__ = [
     "FlussError",
@@ -28,6 +28,7 @@ __all__ = [
     "Table",
     "TableBucket",
     "TablePath",
+    "nyc_airports",
     "nyc_flights",
     "nyc_planes",
 ]
@@ -43,6 +44,7 @@ _HOMES = {
     "TablePath": "fluss_lab.model",
     # What ``%load_ext fluss_lab`` calls.
     "load_ipython_extension": "fluss_lab.workbench.notebook",
+    "nyc_airports": "fluss_lab.workbench",
     "nyc_flights": "fluss_lab.workbench",
     "nyc_planes": "fluss_lab.workbench",
 }

