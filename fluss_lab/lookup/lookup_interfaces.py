@@ -35,7 +35,8 @@ class TaskInfo:
     """Which of a join's tasks this is (FLIP-462).
 
     Attributes:
-        index: Its number, in ``[0, parallelism)``: with a custom shuffle, what the partitioner returned for its rows.
+        index: Its number, in ``[0, parallelism)``: with a custom shuffle, what the partitioner returned for its rows. Without any
+            shuffle each task may get any row, and is 0 of 1.
         parallelism: How many tasks the join's input is distributed among.
         max_parallelism: The most that there can be; Spark does not change it under a join: the same as `parallelism`.
         attempt: How often it was tried before.
@@ -174,6 +175,14 @@ class LookupFunction(Portable):
         stream's checkpoint before any row of the micro-batch is looked up.
         """
         return None
+
+    def identity(self) -> str:
+        """Return what distinguishes the source from another that has its name later, such as a table's id; empty: nothing.
+
+        Asked of a function that is not open. It is kept with the points of a stream: a query goes on with the same source, or ends
+        with an error.
+        """
+        return ""
 
     def secret(self) -> str:
         """Return what `to_json` must not show and the function needs in a task, a token for instance; empty: nothing.
