@@ -2,7 +2,7 @@
 
 Two functions share the work. `iceberg_bucket_ids` is Iceberg's ``bucket[N]`` transform, so that a record rests in the
 same bucket in the cluster and in the lake; `fluss_bucket_ids` is Fluss's own, for keys that Iceberg cannot bucket.
-`bucketing_kind` says which one a table uses. All of them are pure, and safe in any thread.
+`bucketing_kind` says which one a table uses, and `bucket_ids` is that one. All of them are pure, and safe in any thread.
 
 Source: the Iceberg spec, appendix B; the FIP on tiering to Iceberg, "IcebergBucketFunction"; Fluss
 ``FlussBucketingFunction``, ``CompactedKeyEncoder`` and ``IcebergKeyEncoder``.
@@ -63,6 +63,27 @@ def bucketing_kind(key_types: Sequence[pa.DataType]) -> BucketingKind:
     return "iceberg" if len(key_types) == 1 and is_iceberg_bucketable(key_types[0]) else "fluss"
 
 
+def bucket_ids(kind: str, columns: Sequence[Keys], buckets: int) -> pa.Int32Array:
+    """Return the bucket of each key as a table's own function gives it.
+
+    Args:
+        kind: Which one it is: ``iceberg`` or ``fluss``, as `bucketing_kind` says.
+        columns: The bucket-key columns in the table's order, of one length, without nulls.
+        buckets: Number of buckets, from 1 to `BUCKETS_MAX`.
+
+    Raises:
+        ValueError, InvalidBucketsError, UnsupportedError: As of `iceberg_bucket_ids` and `fluss_bucket_ids`.
+
+    Example:
+        >>> bucket_ids("iceberg", [pa.array(["iceberg", "fluss"])], 16).to_pylist()
+        [9, 15]
+    """
+    if kind == "iceberg":
+        (keys,) = columns
+        return iceberg_bucket_ids(keys, buckets)
+    return fluss_bucket_ids(columns, buckets)
+
+
 def iceberg_bucket_ids(keys: Keys, buckets: int) -> pa.Int32Array:
     """Return the bucket of each key as Iceberg's ``bucket[N]`` transform gives it.
 
@@ -92,7 +113,7 @@ def iceberg_bucket_ids(keys: Keys, buckets: int) -> pa.Int32Array:
     if not is_iceberg_bucketable(keys.type):
         raise UnsupportedError(f"Iceberg's bucket transform is not defined for {keys.type}; Fluss's own function is")
     _check_no_nulls(keys, "the bucket key")
-    return _bucket_ids([_iceberg_hashes(block) for (block,) in _blocks([keys])], buckets)
+    return _remainders([_iceberg_hashes(block) for (block,) in _blocks([keys])], buckets)
 
 
 def fluss_bucket_ids(columns: Sequence[Keys], buckets: int) -> pa.Int32Array:
@@ -128,7 +149,25 @@ def fluss_bucket_ids(columns: Sequence[Keys], buckets: int) -> pa.Int32Array:
     for index, column in enumerate(columns):
         _check_no_nulls(column, f"bucket key {index}")
         _check_fluss_key(column.type)
-    return _bucket_ids([fluss_hashes(_compacted_keys(block)) for block in _blocks(columns)], buckets)
+    return _remainders([fluss_hashes(_compacted_keys(block)) for block in _blocks(columns)], buckets)
+
+
+def bucket_part_ids(columns: Sequence[Keys], parts: int) -> npt.NDArray[np.int64]:
+    """Return in which of so many parts of its bucket each key is: the keys of any bucket are spread evenly.
+
+    Keys of a bucket may have the same remainder of Fluss's hash already, so a part is no remainder of it: its bits are mixed
+    once more, and the upper ones scaled.
+
+    Args:
+        columns: Columns of keys, as of `fluss_bucket_ids`; they need not be the bucket's.
+        parts: From 1 to `BUCKETS_MAX`.
+
+    Raises:
+        ValueError, UnsupportedError: As of `fluss_bucket_ids`.
+    """
+    hashes = fluss_bucket_ids(columns, BUCKETS_MAX).to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    found: npt.NDArray[np.int64] = ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
+    return found
 
 
 # ── checks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,7 +212,7 @@ def _blocks(columns: Sequence[Keys]) -> Iterator[list[pa.Array]]:
             yield batch.columns
 
 
-def _bucket_ids(hashes: Sequence[Hashes], buckets: int) -> pa.Int32Array:
+def _remainders(hashes: Sequence[Hashes], buckets: int) -> pa.Int32Array:
     """Return ``hash % buckets``; the division by a constant is vectorised, the remainder is not."""
     joined = np.concatenate([np.zeros(0, np.uint32), *hashes])
     joined -= joined // np.uint32(buckets) * np.uint32(buckets)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidPartitionError
 from fluss_lab.model import TableDescriptor
-from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
+from fluss_lab.model.bucketing import bucket_ids
 from fluss_lab.model.names import partition_name
 
 #: Without a bucket key, rows of one append are spread over buckets in runs of at least so many: shorter log batches
@@ -92,10 +92,7 @@ class Router:
             yield from self._in_turn(names[code], rows)
 
     def _buckets(self, keys: list[pa.Array]) -> _Ids:
-        buckets = self._table.buckets
-        iceberg = self._table.bucketing == "iceberg"
-        ids = iceberg_bucket_ids(keys[0], buckets) if iceberg else fluss_bucket_ids(keys, buckets)
-        found: _Ids = ids.to_numpy().astype(np.int64)
+        found: _Ids = bucket_ids(self._table.bucketing, keys, self._table.buckets).to_numpy().astype(np.int64)
         return found
 
     def _in_turn(self, partition: str | None, batch: pa.RecordBatch) -> Iterator[Run]:

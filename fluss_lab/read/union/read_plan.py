@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import LakeSnapshot, TableBucket, TableInfo
-from fluss_lab.model.bucketing import fluss_bucket_ids, iceberg_bucket_ids
+from fluss_lab.model.bucketing import bucket_ids
 from fluss_lab.model.names import BucketKey, partition_values
 from fluss_lab.read.filter.filter_compiler import Filter
 from fluss_lab.read.filter.predicates import bounds, equal_values
@@ -118,10 +118,7 @@ def _hashed_buckets(info: TableInfo, where: Filter | None) -> set[int] | None:
         pa.array(values, info.schema.column(name).type.arrow())
         for name, values in zip(key, zip(*product(*asked), strict=True), strict=True)
     ]
-    buckets = info.descriptor.buckets
-    if info.descriptor.bucketing == "iceberg":
-        return set(iceberg_bucket_ids(columns[0], buckets).to_pylist())
-    return set(fluss_bucket_ids(columns, buckets).to_pylist())
+    return set(bucket_ids(info.descriptor.bucketing, columns, info.descriptor.buckets).to_pylist())
 
 
 def _as_hashed(values: list[Any]) -> list[Any]:

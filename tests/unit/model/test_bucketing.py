@@ -22,6 +22,8 @@ from fluss_lab.errors import InvalidBucketsError, UnsupportedError
 from fluss_lab.model import bucketing
 from fluss_lab.model.bucketing import (
     BUCKETS_MAX,
+    bucket_ids,
+    bucket_part_ids,
     bucketing_kind,
     fluss_bucket_ids,
     iceberg_bucket_ids,
@@ -366,3 +368,26 @@ def test_kind_of_one_key(case: Case) -> None:
 @pytest.mark.parametrize("key_types", [[], [pa.int64(), pa.int64()], [pa.string(), pa.bool_()], [pa.list_(pa.int8())]])
 def test_kind_of_other_keys(key_types: list[pa.DataType]) -> None:
     assert bucketing_kind(key_types) == "fluss"
+
+
+# -- the function of a table, and parts of a bucket --------------------------------------------------------------------
+
+
+def test_a_table_is_bucketed_by_its_own_function() -> None:
+    keys = pa.array(range(1000))
+    assert bucket_ids("iceberg", [keys], 7).equals(iceberg_bucket_ids(keys, 7))
+    assert bucket_ids("fluss", [keys], 7).equals(fluss_bucket_ids([keys], 7))
+    assert bucket_ids("fluss", [keys, keys], 7).equals(fluss_bucket_ids([keys, keys], 7))
+    with pytest.raises(ValueError, match="too many values"):
+        bucket_ids("iceberg", [keys, keys], 7)
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 4, 6, 64])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 64])
+def test_the_parts_of_each_bucket_are_even(buckets: int, parts: int) -> None:
+    keys = [pa.array(range(buckets * parts * 400))]
+    ids = fluss_bucket_ids(keys, buckets).to_numpy()
+    counts = np.bincount(ids.astype(np.int64) * parts + bucket_part_ids(keys, parts), minlength=buckets * parts)
+    assert len(counts) == buckets * parts
+    # 400 expected of each; a standard deviation is 20.
+    assert 280 <= counts.min() <= counts.max() <= 520
