@@ -17,6 +17,7 @@ One is made, and joined with, so::
 from __future__ import annotations
 
 import json
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -58,6 +59,7 @@ class _About:
     shards: int
     unique: tuple[str, ...]
     newest: int
+    identity: str
 
     @staticmethod
     def of(folder: Path) -> _About:
@@ -65,7 +67,8 @@ class _About:
             value = json.loads((folder / _ABOUT).read_bytes())
         except FileNotFoundError as error:
             raise NotFoundError(f"{folder}: no sharded rows; write them by ShardedRows.create") from error
-        return _About(tuple(value["shard_by"]), value["shards"], tuple(value["unique"]), value["newest"])
+        keys, unique = tuple(value["shard_by"]), tuple(value["unique"])
+        return _About(keys, value["shards"], unique, value["newest"], value["identity"])
 
 
 def shards_of(keys: pa.RecordBatch, shard_by: Sequence[str], shards: int) -> npt.NDArray[np.int32]:
@@ -136,6 +139,10 @@ class ShardedRowsFunction(LookupFunction):
     def present_point(self) -> str:
         """Return the newest version."""
         return str(_About.of(self._folder).newest)
+
+    def identity(self) -> str:
+        """Return what the folder was given when it was made."""
+        return _About.of(self._folder).identity
 
     def open(self, context: FunctionContext) -> None:
         """Load the rows of a version: that of the context, else that of the plan, else the newest."""
@@ -211,7 +218,7 @@ class ShardedRows(LookupTableSource, SupportsLookupCustomShuffle):
             raise InvalidSchemaError(f"{folder}: no column {wrong[0]!r}; the rows have {', '.join(rows.column_names)}")
         if shards < 1 or not shard_by:
             raise InvalidRequestError(f"{folder}: expected at least one shard and one column to shard by")
-        about = _About(tuple(shard_by), shards, tuple(unique), 1)
+        about = _About(tuple(shard_by), shards, tuple(unique), 1, uuid.uuid4().hex)
         _write_version(folder, about, rows)
         return cls(folder)
 

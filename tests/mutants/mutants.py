@@ -26,6 +26,7 @@ from tests.mutants.lake_log import LAKE_LOG
 from tests.mutants.lake_seam import LAKE_SEAM
 from tests.mutants.lake_state import LAKE_STATE
 from tests.mutants.log_side import LOG_SIDE
+from tests.mutants.looking_up import LOOKING_UP
 from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.metadata import METADATA
 from tests.mutants.moving import DOORS, READING, TIERING
@@ -73,6 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + LAKE_SEAM
     + LAKE_STATE
     + LOG_SIDE
+    + LOOKING_UP
     + MAINTAINING
     + NEWER_FORMATS
     + PROVING

@@ -1,4 +1,6 @@
-"""The public conformance suite of lake formats: what every implementation of `fluss_lab.lake` must do, as tests.
+"""The public conformance suites: what every lake format (`fluss_lab.lake`) must do, as tests.
+
+That of lookup sources is `fluss_lab.testing.conformance.lookups`.
 
 Who writes a format derives one class and runs it under pytest (``pip install pytest``); the format must be installed, so
 that its entry point is found::

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +102,18 @@ def test_older_versions_stay_readable(tmp_path):
         function.open(FunctionContext(task(), point))
         assert function.lookup(keys).rows.column("name").to_pylist() == list(names)
         function.close()
+
+
+def test_a_folder_made_again_is_another_source(tmp_path):
+    context = LookupJoinContext(("id",), ("name",))
+    identities = []
+    for _ in range(2):
+        source = ShardedRows.create(tmp_path / "letters", ROWS, shard_by=["id"], shards=3)
+        identities.append(source.lookup_function(context).identity())
+        source.put(ROWS.slice(1))
+        assert ShardedRows(tmp_path / "letters").lookup_function(context).identity() == identities[-1]
+        shutil.rmtree(tmp_path / "letters")
+    assert identities[0] != identities[1]
 
 
 def test_what_it_says_of_itself(tmp_path):
