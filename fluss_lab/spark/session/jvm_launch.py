@@ -93,8 +93,12 @@ def has_jvm() -> bool:
 
 
 def import_pyspark() -> None:
-    """Import what a session needs: a second or two, best spent while the JVM starts, in which it takes none from it."""
-    for name in _IMPORTED:
+    """Import what a session needs: a second or two, best spent while the JVM starts, in which it takes none from it.
+
+    A person's cell may import pyspark at the same time. Whoever is in the midst of it is waited for: an import of a part of
+    it would wait for the whole, whose own import of that part Python would then fail as circular.
+    """
+    for name in ("pyspark", *_IMPORTED) if "pyspark" in sys.modules else _IMPORTED:
         # What fails to import fails where it is used, with its message.
         with suppress(Exception):
             import_module(name)

@@ -23,6 +23,30 @@ if [ "$(wc -l < {starts})" -le {failures} ]; then echo "no memory for $$" >&2; e
 exec {java} "$@"
 """
 
+#: Two threads import pyspark: whoever is in the midst of it first waits there until the other one waits for it.
+_IMPORTS = """
+import builtins, sys, threading
+from fluss_lab.spark.session.jvm_launch import import_pyspark
+from fluss_lab.testing import wait_until
+main, early, is_paused = threading.main_thread(), threading.Thread(target=import_pyspark), threading.Event()
+def is_blocked(thread):
+    frame = sys._current_frames()[thread.ident]
+    return frame.f_code.co_name == "acquire" and "importlib" in frame.f_code.co_filename
+def pausing(name, *rest):
+    if name == "pyspark.conf" and not is_paused.is_set():
+        is_paused.set()
+        if threading.current_thread() is main:
+            early.start()
+        wait_until(lambda: is_blocked(early if threading.current_thread() is main else main))
+    return given(name, *rest)
+given, builtins.__import__ = builtins.__import__, pausing
+{begin}
+{statement}
+early.join()
+import pyspark.sql.functions
+assert is_paused.is_set()
+"""
+
 _START = """
 import os, subprocess, sys
 from pathlib import Path
@@ -67,6 +91,14 @@ def start(folder, failures, archived=False):
     assert not list(folder.glob("fluss_lab-jvm-*"))
     assert not archived or archive is None or archive.options() is None
     return done, starts.read_text().splitlines()
+
+
+@pytest.mark.parametrize("begin", ["", "early.start(); is_paused.wait()"], ids=["behind", "before"])
+@pytest.mark.parametrize("statement", ["from pyspark import SparkContext", "from pyspark.sql import functions"])
+def test_a_cell_imports_pyspark_while_a_start_does(statement, begin):
+    code = _IMPORTS.format(begin=begin, statement=statement)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow
