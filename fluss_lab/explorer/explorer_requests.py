@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LeaveRequest(Request, frozen=True, tag="leave"):
-    """The view is gone: nothing of it is wanted any more."""
+    """The view is gone: nothing of it is wanted now."""
 
 
 class TreeRequest(Request, frozen=True, tag="tree"):

@@ -1,16 +1,22 @@
-"""Mutants of the explorer: which records a window has, whose answers they are, and how much is held for views."""
+"""Mutants of the explorer: which records a window has, whose answers they are, what is hidden, and how much is held for views."""
 
 from tests.mutants.mutant import Mutant
 
 PAGES = "fluss_lab/read/changelog/change_pages.py"
+ANSWERS = "fluss_lab/explorer/explorer_answers.py"
 CHANGES = "fluss_lab/explorer/screens/change_answers.py"
 DIFF = "fluss_lab/explorer/screens/diff_answers.py"
+GRID = "fluss_lab/explorer/screens/grid_rows.py"
+ROWS = "fluss_lab/explorer/screens/row_answers.py"
+TABLES = "fluss_lab/explorer/screens/shown_tables.py"
 TAIL = "fluss_lab/explorer/screens/live_tail.py"
 WORKER = "fluss_lab/explorer/request_worker.py"
 
 IN_PAGES = "tests/unit/read/changelog/test_change_pages.py"
 IN_CHANGES = "tests/unit/explorer/test_changes.py"
 IN_DIFF = "tests/unit/explorer/test_diff_answers.py"
+IN_GRID = "tests/unit/explorer/test_grid_rows.py"
+IN_MODEL = "tests/unit/explorer/test_explorer_model.py"
 IN_TAIL = "tests/unit/explorer/test_live_tail.py"
 IN_WORKER = "tests/unit/explorer/test_request_worker.py"
 
@@ -71,5 +77,48 @@ EXPLORING = (
         "    return request.view, request.slot",
         '    return "", request.slot',
         (f"{IN_WORKER}::test_slots_of_different_views_are_apart",),
+    ),
+    Mutant(
+        "views_of_the_next_table_of_a_path", "P13", TABLES,
+        "        if request.table_id is not None and request.table_id != table_id:",
+        "        if request.table_id is not None and not table_id:",
+        (f"{IN_MODEL}::test_a_dropped_table_is_not_the_next_one_of_its_path",),
+    ),
+    Mutant(
+        "rows_that_came_after_the_read_point", "P13", GRID,
+        "            if bucket.key == key and bucket.start <= offset < bucket.stop:",
+        "            if bucket.key == key:",
+        (f"{IN_GRID}::test_what_came_after_the_read_point_is_no_row_of_it",),
+    ),
+    Mutant(
+        "pages_of_any_size", "P14", ANSWERS,
+        "    while size_bytes(answer := made(length)) > ANSWER_BYTES_MAX - _ENVELOPE_BYTES and length > 1:",
+        "    while size_bytes(answer := made(length)) < 0 and length > 1:",
+        (f"{IN_MODEL}::test_a_message_is_bounded_however_large_the_cells_are",),
+    ),
+    Mutant(
+        "read_points_without_limit", "P14", ROWS,
+        "        while len(self.grids) > GRIDS_MAX:",
+        "        while len(self.grids) > 100 * GRIDS_MAX:",
+        (f"{IN_MODEL}::test_a_point_that_is_no_longer_known_is_taken_anew",),
+    ),
+    # P10: what is hidden leaves the process in no answer, and no condition finds it out.
+    Mutant(
+        "conditions_look_at_what_is_hidden", "P10", ROWS,
+        "self._tables.mask.visible_schema(info.schema)",
+        "info.schema",
+        (f"{IN_MODEL}::test_a_condition_does_not_look_at_what_is_masked",),
+    ),
+    Mutant(
+        "pages_with_any_column_that_is_named", "P10", ROWS,
+        "        known = set(names)\n",
+        "        known = {column.name for column in info.schema.columns}\n",
+        (f"{IN_MODEL}::test_a_masked_column_is_in_no_message",),
+    ),
+    Mutant(
+        "details_with_every_column", "P10", ROWS,
+        "        columns = self._tables.visible_names(info)\n",
+        "        columns = [column.name for column in info.schema.columns]\n",
+        (f"{IN_MODEL}::test_a_masked_column_is_in_no_message",),
     ),
 )  # fmt: skip

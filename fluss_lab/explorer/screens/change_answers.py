@@ -67,7 +67,7 @@ class ChangeAnswers:
         ``older`` and ``newer`` (whether there are any), ``code`` for the whole window.
 
         Raises:
-            FlussError: A start that is none, or records that are held nowhere any more.
+            FlussError: A start that is none, or records that are no longer held.
         """
         info = self._tables.info(request)
         table, columns = self._tables.table(info), self._tables.drawn_names(info)
@@ -104,7 +104,7 @@ class ChangeAnswers:
         """Return records with whole values: by offset asked for, the name, text and whether it is cut of each column.
 
         Raises:
-            FlussError: They are held nowhere any more.
+            FlussError: They are no longer held.
         """
         info = self._tables.info(request)
         table, columns = self._tables.table(info), self._tables.visible_names(info)
@@ -144,7 +144,7 @@ class ChangeAnswers:
         self._windows[request.view] = windows
         kept = windows.pop(request.window or "", None)
         if kept is None or kept.table_id != table_id:
-            raise InvalidRequestError("changelog: what was shown is not known any more; read it again")
+            raise InvalidRequestError("changelog: what was shown is no longer known; read it again")
         windows[request.window or ""] = kept
         return kept
 

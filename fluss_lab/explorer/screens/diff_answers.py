@@ -121,12 +121,12 @@ class DiffAnswers:
         ``cells``; ``rows``: partition, bucket, offset; of changed rows ``old``: by row, places of columns with the values before.
 
         Raises:
-            InvalidRequestError: The difference is not kept any more.
+            InvalidRequestError: The difference is no longer kept.
         """
         info = self._tables.info(request)
         compared = self._compared.get(request.diff)
         if compared is None or compared.info.table_id != info.table_id:
-            raise InvalidRequestError("diff: what was compared is not known any more; compare it again")
+            raise InvalidRequestError("diff: what was compared is no longer known; compare it again")
         table = compared.tables[request.change]
         columns = compared.shown(request.change)
         shown = columns[:COLUMNS_MAX]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.filter.filter_compiler import compile_filter
@@ -108,7 +109,10 @@ class GridRows:
         """
         for bucket in self.point.buckets:
             if bucket.key == key and bucket.start <= offset < bucket.stop:
-                with self._scan(bucket, columns, f"__offset = {offset}").pages() as pages:
+                # No SQL: the first detail that is opened would wait for sqlglot's import.
+                with self._scan(
+                    bucket, columns, pc.field("__offset") == pa.scalar(offset, pa.int64())
+                ).pages() as pages:
                     yield from pages.steps(0, 1)
                     return
 

@@ -61,7 +61,7 @@ class JobAnswers:
         state, oldest first). ``runs``, the newest first. ``scheduler``: the process that runs what is due, or None.
 
         Raises:
-            NotFoundError: There is no such job or run any more.
+            NotFoundError: There is no such job or run.
             FlussError: What was asked for cannot be done; nothing was.
         """
         if self._lab.folder is None:

@@ -62,7 +62,7 @@ class LakeAnswers:
         if request.before is not None:
             places = {str(row["snapshot_id"]): at for at, row in enumerate(rows)}
             if (end := places.get(request.before, -1)) < 0:
-                raise LakeSnapshotNotFoundError(f"lake table {info.path}: no snapshot {request.before} any more")
+                raise LakeSnapshotNotFoundError(f"lake table {info.path} no longer has snapshot {request.before}")
         begin = max(0, end - SNAPSHOTS_MAX)
 
         def made(length: int) -> Answer:
@@ -226,7 +226,7 @@ class LakeAnswers:
     def _lake(self, info: TableInfo, snapshot_id: int) -> tuple[IcebergTable, Snapshot]:
         lake = self._tables.lab.iceberg(info.path)
         if (snapshot := lake.snapshot_by_id(snapshot_id)) is None:
-            raise LakeSnapshotNotFoundError(f"lake table {info.path}: no snapshot {snapshot_id} any more")
+            raise LakeSnapshotNotFoundError(f"lake table {info.path} no longer has snapshot {snapshot_id}")
         return lake, snapshot
 
 

@@ -32,7 +32,7 @@ RESUMED_MAX: Final = 200
 #: Records and bytes that are held in a pause; then nothing more is read: the rest stays where it is.
 HELD_MAX: Final = 10_000
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-#: A view that is gone says nothing any more: its tail ends after so long.
+#: A view that is gone says nothing: its tail ends after so long.
 SILENT_S: Final = 60.0
 #: Views that follow at once.
 TAILS_MAX: Final = 8
@@ -59,7 +59,7 @@ class LiveTails:
 
         Raises:
             InvalidRequestError: Nothing is followed, or by too many views.
-            FlussError: The table cannot be read any more; nothing is followed then.
+            FlussError: The table can no longer be read; nothing is followed then.
         """
         if request.op == "stop":
             self.forget(request.view)
@@ -107,7 +107,7 @@ class LiveTails:
             tail.close()
 
     def close(self) -> None:
-        """End all. Of any thread; nothing is followed any more."""
+        """End all. Of any thread; nothing is followed afterwards."""
         with self._lock:
             self._closed = True
         for view in list(self._tails):
@@ -215,7 +215,7 @@ class LiveTail:
         self._held_bytes += batch.rows.nbytes
 
     def _let_go(self) -> ScanBatch:
-        """Return the oldest batch, which is not held any more."""
+        """Return the oldest batch, which is no longer held."""
         batch = self._held.popleft()
         self._held_records -= len(batch.records)
         self._held_bytes -= batch.rows.nbytes

@@ -161,18 +161,18 @@ def test_the_window_that_is_looked_at_is_kept_while_others_page(model, planes):
 
 def test_a_window_is_of_its_own_table(model, planes, flights):
     mine = ask(model, "changes", view="mine", table="shop.changed")["window"]
-    assert "not known any more" in refused(model, "changes", view="mine", table="shop.logged", window=mine)["text"]
+    assert "no longer known" in refused(model, "changes", view="mine", table="shop.logged", window=mine)["text"]
 
 
 def test_views_that_are_gone_are_forgotten(model, planes):
     mine = ask(model, "changes", view="mine", table="shop.changed")["window"]
-    assert "not known any more" in refused(model, "changes", view="other", table="shop.changed", window=mine)["text"]
+    assert "no longer known" in refused(model, "changes", view="other", table="shop.changed", window=mine)["text"]
     ask(model, "leave", view="mine")
-    assert "not known any more" in refused(model, "changes", view="mine", table="shop.changed", window=mine)["text"]
+    assert "no longer known" in refused(model, "changes", view="mine", table="shop.changed", window=mine)["text"]
     first = ask(model, "changes", view="first", table="shop.changed")["window"]
     for view in range(change_answers.VIEWS_MAX):
         ask(model, "changes", view=f"v{view}", table="shop.changed")
-    assert "not known any more" in refused(model, "changes", view="first", table="shop.changed", window=first)["text"]
+    assert "no longer known" in refused(model, "changes", view="first", table="shop.changed", window=first)["text"]
 
 
 def test_the_two_records_of_an_update_belong_together(model, planes):

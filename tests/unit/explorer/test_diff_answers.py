@@ -154,7 +154,7 @@ def test_it_can_be_left_at_any_step(model, planes):
     assert ask(model, "diff", table="shop.compared", op="stop") == {"kind": "diff", "stopped": True}
 
 
-def test_a_comparison_that_is_cancelled_gives_no_answer_any_more(model, planes, monkeypatch):
+def test_a_comparison_that_is_cancelled_gives_no_further_answer(model, planes, monkeypatch):
     monkeypatch.setattr(diff_answers, "_PROGRESS_S", 0.0)
     run_it = request("diff", table="shop.compared", op="run", before=first_snapshot(planes))
     stop = request("diff", table="shop.compared", op="stop")

@@ -232,7 +232,7 @@ def test_a_wrong_condition_is_one_clear_error(model, flights, where):
     assert not found["retriable"]
 
 
-def test_a_point_that_is_not_known_any_more_is_taken_anew(model, flights):
+def test_a_point_that_is_no_longer_known_is_taken_anew(model, flights):
     first = ask(model, "page", table="shop.flights")["point"]["name"]
     for _ in range(GRIDS_MAX):
         ask(model, "page", table="shop.flights")

@@ -1,5 +1,7 @@
 """The rows of a grid: in steps between which another request can take over, bounded in rows and bytes."""
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -42,6 +44,14 @@ def test_a_search_for_what_is_not_there_takes_many_steps(model, large, small_ste
     assert steps[-1]["cells"] == []
     assert (steps[-1]["total"], steps[-1]["point"]["records"]) == (0, str(COUNT))
     assert len(steps) > 15
+
+
+def test_a_row_is_found_without_sql_which_takes_long_to_import(model, large, monkeypatch):
+    page = ask(model, "page", table="shop.large", count=3)
+    partition, bucket, offset, _ = page["rows"][2]
+    monkeypatch.setitem(sys.modules, "fluss_lab.read.filter.where_clause", None)
+    asked = {"table": "shop.large", "point": page["point"]["name"], "partition": partition, "bucket": bucket}
+    assert [text for _, text, _ in ask(model, "row", **asked, offset=offset)["values"]] == page["cells"][2]
 
 
 def test_rows_that_come_early_are_there_before_the_rest_is_read(model, large):

@@ -24,7 +24,7 @@ export function whereIs(band, offset) {
   if (offset >= band.end) return "not written yet";
   const inLake = band.lakeEnd != null && offset >= band.lakeStart && offset < band.lakeEnd;
   const kind = offset < band.local ? "remote" : "local";
-  if (offset < band.start) return inLake ? "only in the lake" : "held nowhere any more";
+  if (offset < band.start) return inLake ? "only in the lake" : "no longer held";
   return inLake ? `in the lake and in the log (${kind})` : `only in the log (${kind})`;
 }
 

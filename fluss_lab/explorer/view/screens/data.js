@@ -233,7 +233,7 @@ export class Data {
     });
   }
 
-  /** The kernel does not have the point of this grid any more, but another one: all of it is read anew, at the same place. */
+  /** The kernel no longer has the point of this grid, but another one: all of it is read anew, at the same place. */
   lost() {
     this.readAgain(this.good, this.grid.position);
   }

@@ -37,7 +37,7 @@ export class Jobs {
     return this.explorer.ofLab.jobs;
   }
 
-  /** The present; of a view that nobody answers any more, when its answer was given. */
+  /** The present; of a view that is no longer answered, when its answer was given. */
   get nowMs() {
     return this.explorer.isAlone && this.found ? this.found.now_ms : this.explorer.nowMs();
   }
