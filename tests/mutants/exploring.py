@@ -85,10 +85,10 @@ EXPLORING = (
         (f"{IN_MODEL}::test_a_dropped_table_is_not_the_next_one_of_its_path",),
     ),
     Mutant(
-        "rows_that_came_after_the_read_point", "P13", GRID,
-        "            if bucket.key == key and bucket.start <= offset < bucket.stop:",
-        "            if bucket.key == key:",
-        (f"{IN_GRID}::test_what_came_after_the_read_point_is_no_row_of_it",),
+        "rows_with_the_columns_of_now", "P13", ROWS,
+        "        columns = self._columns(grid.info, request.columns)",
+        "        columns = self._columns(grid.table.info, request.columns)",
+        (f"{IN_GRID}::test_rows_keep_the_columns_of_their_read_point_when_the_table_is_altered",),
     ),
     Mutant(
         "pages_of_any_size", "P14", ANSWERS,

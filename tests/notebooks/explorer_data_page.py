@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ class DataVisit(Visit):
         self.page.goto(f"{self.url}?table={table}")
         if self.wait_rows() < 0:
             raise TimeoutError(f"{table}: no rows are shown")
+
+    def open_changes(self, table: str) -> None:
+        self.page.goto(f"{self.url}?table={table}&tab=changelog")
+        if self.until(lambda: self.fx.locator("tr.pick").count() > 1) < 0:
+            raise TimeoutError(f"{table}: no records are shown")
 
     def rows(self) -> list[int]:
         return self.page.evaluate(ROW_NUMBERS)
@@ -138,7 +143,7 @@ def saved(visit: DataVisit) -> None:
     visit.until(lambda: '"point"' in visit.page.evaluate("() => model.get()"))
     visit.page.wait_for_timeout(500)
     text = visit.page.evaluate("() => model.get()")
-    found["saved_large"] = [len(text), len(json.loads(text)["kept"]["page"]["rows"])]
+    found["saved_large"] = [len(text.encode()), len(json.loads(text)["kept"]["page"]["rows"])]
 
 
 def nested(visit: DataVisit) -> None:
@@ -150,8 +155,8 @@ def nested(visit: DataVisit) -> None:
     visit.found["nested_whole"] = len(visit.fx.locator(".fx-side dd").last.inner_text())
 
 
-def main(chromium: str, url: str, folder: str) -> dict[str, Any]:
-    """Open, use; return what was seen."""
+def visited(parts: Iterable[Callable[[DataVisit], None]], chromium: str, url: str, folder: str) -> Found:
+    """Open a page, and do what parts do in it."""
     found = Found()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -161,11 +166,10 @@ def main(chromium: str, url: str, folder: str) -> dict[str, Any]:
         page.on("pageerror", lambda error: found.note("console", str(error)))
         visit = DataVisit(page, found, Path(folder), "light")
         visit.url = url
-        parts: tuple[Callable[[DataVisit], None], ...] = (wrong_filter, grown, failing, saved, nested)
         visit.do(parts)
         browser.close()
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:])))
+    print(json.dumps(visited((wrong_filter, grown, failing, saved, nested), *sys.argv[1:])))

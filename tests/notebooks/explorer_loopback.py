@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -49,10 +49,12 @@ class Loopback:
 
     Args:
         make_model: Returns the model of a new page.
+        acts: What a page can have happen, by name.
     """
 
-    def __init__(self, make_model: Callable[[], ExplorerModel]) -> None:
+    def __init__(self, make_model: Callable[[], ExplorerModel], acts: Mapping[str, Callable[[], object]]) -> None:
         self._make_model = make_model
+        self.acts = acts
         self.saved = "{}"
         #: Kinds of requests that are answered as if no server was there.
         self.failing: frozenset[str] = frozenset()
@@ -100,7 +102,9 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
             elif name == "saved":
                 self._give(
                     "text/plain",
-                    loopback.saved if "dead" in asked else json.dumps({"table": asked["table"][0], "tab": "data"}),
+                    loopback.saved
+                    if "dead" in asked
+                    else json.dumps({"table": asked["table"][0], "tab": asked.get("tab", ["data"])[0]}),
                 )
             else:
                 texts = {"": PAGE, "page.js": SCRIPT, "view.js": view_script(), "style.css": view_style()}
@@ -114,6 +118,8 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
                 loopback.saved = content
             elif self.path == "/fail":
                 loopback.failing = frozenset(content)
+            elif self.path == "/act":
+                loopback.acts[content]()
             self._give("text/plain", "")
 
         def _give(self, kind: str, text: str) -> None:
@@ -144,9 +150,11 @@ def _handler(loopback: Loopback) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def loopback(make_model: Callable[[], ExplorerModel]) -> Iterator[str]:
-    """Yield the address at which a view is served: ``?table=shop.flights`` opens on a table's rows, ``?dead`` what was kept."""
-    served = Loopback(make_model)
+def loopback(
+    make_model: Callable[[], ExplorerModel], acts: Mapping[str, Callable[[], object]] | None = None
+) -> Iterator[str]:
+    """Yield the address at which a view is served: ``?table=shop.flights`` opens on a table's rows, ``&tab=changelog`` elsewhere, ``?dead`` what was kept."""
+    served = Loopback(make_model, acts or {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(served))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -34,6 +34,7 @@ class GridRows:
 
     Attributes:
         table: The table.
+        info: Its definition when the point was taken: its rows have these columns, whatever is altered since.
         point: The read point of the moment.
 
     Raises:
@@ -42,9 +43,13 @@ class GridRows:
 
     def __init__(self, table: Table, where: str, as_of: str | int | None) -> None:
         self.table = table
-        self._filter = compile_filter(where or None, table.info.schema)
-        scan = table.scan(["__offset"], self._filter, as_of=as_of, with_source=True)
-        self.point: ReadPoint = scan.read_point
+        while True:
+            self.info = table.info
+            self._filter = compile_filter(where or None, self.info.schema)
+            scan = table.scan(["__offset"], self._filter, as_of=as_of, with_source=True)
+            self.point: ReadPoint = scan.read_point
+            if self.point.schema_id == self.info.schema_id:  # else it was altered in between
+                break
         self.point.check_known()
         #: In the narrowest column: it counts, and what it learns of where rows are serves the others.
         self._counter = scan.pages(timestamps=False)

@@ -92,7 +92,7 @@ class RowAnswers:
         Of a page that takes long, its first rows are an answer too, marked ``partial``.
         """
         name, grid = self._grid(request)
-        columns = self._columns(grid.table.info, request.columns)
+        columns = self._columns(grid.info, request.columns)
         if not request.count:
             yield self._page(name, grid, request, columns, None)
             return
@@ -112,7 +112,7 @@ class RowAnswers:
     def _page(
         self, name: str, grid: GridRows, request: PageRequest, columns: list[str], page: RowPage | None
     ) -> Answer:
-        info = grid.table.info
+        info = grid.info
         shown = self._tables.code_columns(info, request.shown)
         made = _page_maker(page, columns, self._tables.time_zone)
         answer = {
@@ -139,7 +139,7 @@ class RowAnswers:
     def facts(self, request: FactsRequest) -> Steps:
         """Yield what the facts of columns take, then the facts."""
         name, grid = self._grid(request)
-        info = grid.table.info
+        info = grid.info
         columns = self._columns(info, request.columns)
         sample: pa.Table | None = None
         if columns:
@@ -155,7 +155,7 @@ class RowAnswers:
     def row(self, request: RowRequest) -> Steps:
         """Yield what one row takes, then all its values, and where it came from."""
         name, grid = self._grid(request)
-        info = grid.table.info
+        info = grid.info
         columns = self._tables.visible_names(info)
         offset = typed_number(request.offset, "row")
         found = yield from _last(grid.row((request.partition, request.bucket), offset, columns))
@@ -203,6 +203,7 @@ def _point(name: str, grid: GridRows) -> dict[str, Any]:
         "moment_ms": point.moment_ms,
         "snapshot_id": None if point.snapshot_id is None else str(point.snapshot_id),
         "table_id": str(point.table_id),
+        "schema_id": point.schema_id,
         "records": str(point.records),
     }
 

@@ -147,7 +147,7 @@ class TableAnswers:
             "lag_records": None if lag is None else str(lag.records),
             "lag_complete": lag is None or lag.is_complete,
             "lag_ms": None if lag is None else lag.ms,
-            "freshness": None if lag is None or lag.freshness_ms is None else format_duration(lag.freshness_ms),
+            "freshness_ms": None if lag is None else lag.freshness_ms,
             "tiering": None if state is None else state.state,
             "last_round_ms": state.last_tiered_time if state is not None and state.last_tiered_time else None,
             "lake_enabled": info.descriptor.lake_enabled,

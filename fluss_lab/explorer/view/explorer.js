@@ -8,7 +8,7 @@ import { CodeLine } from "./parts/code_line.js";
 import { Data } from "./screens/data.js";
 import { Diff } from "./screens/diff.js";
 import { button, h, icon, refill, stateMark } from "./parts/dom.js";
-import { clock } from "./parts/figures.js";
+import { clock, sizeBytes } from "./parts/figures.js";
 import { Header } from "./parts/header.js";
 import { Lake } from "./screens/lake.js";
 import { Health } from "./screens/health.js";
@@ -54,6 +54,7 @@ const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 const SILENT_MS = 4000;
 const RETRY_S = [1, 2, 4, 8, 16, 30];
 const SAVE_MS = 1500;
+/** Bytes. */
 const SAVED_MAX = 256000;
 
 /** Errors with a title of their own, and what to do. */
@@ -444,7 +445,7 @@ export class Explorer {
       if (this.page) view.kept = { ...view.kept, ofLab: { [this.page]: this.ofLab[this.page] } };
       let text = JSON.stringify(view);
       for (const left of ["page", "buckets", "schema", "ofLab"]) {
-        if (text.length <= SAVED_MAX) break;
+        if (sizeBytes(text) <= SAVED_MAX) break;
         view.kept = { ...view.kept, [left]: undefined };
         text = JSON.stringify(view);
       }

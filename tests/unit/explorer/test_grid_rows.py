@@ -137,3 +137,20 @@ def test_what_came_after_the_read_point_is_no_row_of_it(lab, model):
         found = refused(model, "row", **asked, partition="2013-01", bucket=0, offset=offset)
         assert "expected an offset such as 1,234" in found["text"]
     lab.drop_table("shop.parted")
+
+
+def test_rows_keep_the_columns_of_their_read_point_when_the_table_is_altered(lab, model):
+    table = lab.create_table("shop.altered", {"id": "int"}, buckets=1)
+    table.append([{"id": n} for n in range(3)])
+    point = ask(model, "page", table="shop.altered", count=1)["point"]
+    table.alter(add_columns={"added": "string"})
+    asked = {"table": "shop.altered", "point": point["name"]}
+    page = ask(model, "page", **asked, columns=["id", "added"])
+    assert (page["columns"], page["cells"]) == (["id"], [["0"], ["1"], ["2"]])
+    assert [each["name"] for each in ask(model, "facts", **asked, columns=["id", "added"])["columns"]] == ["id"]
+    row = ask(model, "row", **asked, partition=None, bucket=0, offset="1")
+    assert row["values"] == [["id", "1", False]]
+    assert point["schema_id"] != ask(model, "schema", table="shop.altered")["schema_id"]
+    again = ask(model, "page", table="shop.altered", columns=["added"])
+    assert again["cells"] == [[None]] * 3
+    lab.drop_table("shop.altered")

@@ -29,6 +29,9 @@ export const bytes = (count) => {
   return `${amount.toFixed(amount < 10 ? 1 : 0)} ${unit}`;
 };
 
+/** How large a text is on its way, in UTF-8. */
+export const sizeBytes = (text) => new TextEncoder().encode(text).length;
+
 const two = (part) => String(part).padStart(2, "0");
 
 /** A time of day in the lab's zone, by its present offset to UTC; `exact` to the millisecond. */

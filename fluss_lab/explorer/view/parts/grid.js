@@ -32,11 +32,14 @@ export class Grid {
     this.root.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.root.addEventListener("keydown", (event) => this.key(event));
     for (const event of ["focus", "blur"]) this.root.addEventListener(event, () => this.mark());
-    this.resizing = new ResizeObserver(() => {
-      this.sizes = null;
-      this.later();
-    });
+    this.resizing = new ResizeObserver(() => this.resized());
     this.resizing.observe(this.root);
+  }
+
+  /** The room for rows has changed, or may have. */
+  resized() {
+    this.sizes = null;
+    this.later();
   }
 
   /** Shows where the keyboard is. Nothing is drawn anew: a click that begins now must end on the same element. */

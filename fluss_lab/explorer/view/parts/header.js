@@ -82,7 +82,7 @@ export class Header {
       ["Lake", lake ? number(head.lake_rows) : "–", "lake"],
       ["Log", head ? (head.log_records == null ? "not known" : number(head.log_records)) : "", "log"],
       ["Only in the log", lake ? [least + number(head.lag_records), h("small", null, head.lag_records === "0" ? "" : " records")] : "–"],
-      ["Lag", lake ? [h("span", { class: late }, age(head.lag_ms)), h("small", null, head.freshness ? ` of ${head.freshness}` : "")] : "–"],
+      ["Lag", lake ? [h("span", { class: late }, age(head.lag_ms)), h("small", null, head.freshness_ms == null ? "" : ` of ${age(head.freshness_ms)}`)] : "–"],
       ["Last round", head && head.last_round_ms ? [age(head.now_ms - head.last_round_ms), h("small", null, " ago")] : "none"],
     ];
     refill(this.facts, facts.map(([name, value, key]) => h("div", null, h("dt", null, key ? h("i", { class: `key k-${key}` }) : null, name), h("dd", null, value))));

@@ -1,14 +1,16 @@
 // The rows of one grid that the browser has: pages of 200, the forty last used, each with the columns that were seen.
 
+import { sizeBytes } from "./figures.js";
+
 export const PAGE_ROWS = 200;
 const PAGES_MAX = 40;
 
-/** The first rows of an answer `page`, as many as are no more than so many characters of JSON. */
-export function firstRows(answer, lengthMax) {
+/** The first rows of an answer `page`, as many as are no more than so many bytes of JSON. */
+export function firstRows(answer, bytesMax) {
   for (let rows = answer.rows.length; ; rows = Math.floor(rows / 2)) {
     const cut = answer.cut.filter(([row]) => row < rows);
     const first = { ...answer, rows: answer.rows.slice(0, rows), cells: answer.cells.slice(0, rows), source: answer.source.slice(0, rows), cut };
-    if (!rows || JSON.stringify(first).length <= lengthMax) return first;
+    if (!rows || sizeBytes(JSON.stringify(first)) <= bytesMax) return first;
   }
 }
 

@@ -3,7 +3,7 @@
 import { columnChoice } from "../parts/column_choice.js";
 import { columnHead } from "../parts/column_head.js";
 import { button, field, h, icon, refill, shownValue, sourceMark } from "../parts/dom.js";
-import { age, clock, number, plural } from "../parts/figures.js";
+import { age, clock, number, plural, sizeBytes } from "../parts/figures.js";
 import { Grid } from "../parts/grid.js";
 import { MomentChoice } from "../parts/moment_choice.js";
 import { rowDetail } from "../parts/row_detail.js";
@@ -13,7 +13,7 @@ const FACTS_MAX = 40;
 /** Columns beside those in view that come with a page. */
 const BESIDE = 10;
 const SKELETON_MS = 120;
-/** Characters of the rows and of the facts that a notebook keeps. */
+/** Bytes of the rows and of the facts that a notebook keeps. */
 const SAVED_PAGE_MAX = 100000, SAVED_FACTS_MAX = 40000;
 
 export class Data {
@@ -63,10 +63,11 @@ export class Data {
 
   update(what) {
     if (what === "schema") this.columnsChanged();
+    if (what === "schema" && this.isOutdated) return this.reading ? this.readAgain() : this.lost();
     const { head } = this.explorer.data;
-    if (what !== "head") return;
-    if (this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== "0") this.readAgain();
-    else this.askFailed();
+    if (what !== "head") return undefined;
+    if (this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== "0") return this.readAgain();
+    return this.askFailed();
   }
 
   /** Asks again for what failed while no server answered: one does now. */
@@ -124,8 +125,16 @@ export class Data {
 
   // -- columns -------------------------------------------------------------------------------------------------------
 
+  /** Whether the table was altered since the read point: its rows have the columns of then, others come with a new point. */
+  get isOutdated() {
+    const { schema } = this.explorer.data;
+    return Boolean(schema && this.point && schema.schema_id > this.point.schema_id);
+  }
+
   columns() {
-    return (this.explorer.data.schema ? this.explorer.data.schema.columns : []).filter((column) => !this.hidden.has(column.name));
+    const { schema } = this.explorer.data;
+    if (schema && !(this.isOutdated && this.known)) this.known = schema.columns;
+    return (this.known || []).filter((column) => !this.hidden.has(column.name));
   }
 
   columnsText() {
@@ -263,6 +272,7 @@ export class Data {
     if (answer.total == null) this.askCount();
     this.explorer.say(`${answer.total == null ? "at least " : ""}${plural(answer.total ?? answer.at_least, "row")}`);
     this.drawn(answer);
+    if (this.isOutdated) this.lost();
   }
 
   /** More rows of the grid that is shown are there. */
@@ -383,7 +393,7 @@ export class Data {
     if (!this.saved || this.explorer.isStatic) return;
     const facts = [];
     let size = 0;
-    for (const each of this.facts.values()) if ((size += JSON.stringify(each).length) <= SAVED_FACTS_MAX) facts.push(each);
+    for (const each of this.facts.values()) if ((size += sizeBytes(JSON.stringify(each))) <= SAVED_FACTS_MAX) facts.push(each);
     const { where, asOf } = this.good;
     this.explorer.keep("page", { ...this.saved, where, as_of: asOf, code: this.code, total: this.total, at_least: this.atLeast, facts, fact_rows: this.factRows });
   }
@@ -393,6 +403,7 @@ export class Data {
   drawStatus() {
     const { head } = this.explorer.data;
     if (this.explorer.isStatic) return this.point ? this.drawSavedStatus() : refill(this.status);
+    if (!this.grid.count) this.pageText.textContent = "";
     const again = button("Read again", { class: "sm ghost", on: () => this.readAgain(), key: "again" });
     const hadFocus = this.status.contains(document.activeElement);
     if (this.error && this.isShort(this.error)) {
@@ -494,7 +505,9 @@ export class Data {
       refill(this.side, h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() })), body);
       this.rowCode = answer.code || this.code;
       this.explorer.setCode(this.rowCode);
-      requestAnimationFrame(() => this.grid.reveal(i));
+      // The detail takes room of the rows: the one that it is of stays in sight.
+      this.grid.resized();
+      this.grid.reveal(i);
     });
   }
 
