@@ -254,7 +254,7 @@ def no_records(info: TableInfo) -> LogRecords:
 def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: LogRecords) -> NetChange:
     """Pair the rows of one key: what is on one side only was inserted or deleted."""
     key = source.info.schema.primary_key
-    codes, count = _codes([pa.concat_arrays([old.rows.column(name), new.rows.column(name)]) for name in key])
+    codes, count = row_codes([pa.concat_arrays([old.rows.column(name), new.rows.column(name)]) for name in key])
     one, other = codes[: len(old)], codes[len(old) :]
     if max(np.bincount(each, minlength=1).max() for each in (one, other)) > 1:
         raise CorruptDataError(
@@ -277,7 +277,7 @@ def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: Log
     )
 
 
-def _codes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.int64], int]:
+def row_codes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.int64], int]:
     """Return a number for each row, the same one for rows that are the same in every column; and how many there are."""
     codes, count = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
