@@ -3,6 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 IN_SQL = "tests/spark/test_lab_sql.py"
+LOOKUPS = "tests/unit/spark/lookup/test_lookup_sql.py"
+COLUMNS = "tests/unit/spark/lookup/test_join_columns.py"
+LOOKED_UP = "tests/spark/test_lookup_sql_spark.py"
 
 #: P4: what is not offered is refused, with the way that works.
 SPARK_STATEMENTS = (
@@ -17,5 +20,35 @@ SPARK_STATEMENTS = (
         "        reader.starts(start)\n",
         "        str(reader)\n",
         (f"{IN_SQL}::test_a_stream_s_start_is_checked_when_it_is_given",),
+    ),
+    Mutant(
+        "every_kind_of_join_is_a_lookup_join", "P11", "fluss_lab/spark/lookup/lookup_sql.py",
+        '        if kind not in {"", "INNER", "LEFT", "LEFT OUTER"}:',
+        "        if not kind.isprintable():",
+        (f"{LOOKUPS}::test_joins_that_cannot_be_are_refused",),
+    ),
+    Mutant(
+        "a_time_of_a_column_is_looked_up_as_of_now", "P11", "fluss_lab/spark/lookup/lookup_sql.py",
+        "        if _has_time_of_column(table):",
+        "        if not table:",
+        (f"{LOOKUPS}::test_joins_that_cannot_be_are_refused",),
+    ),
+    Mutant(
+        "a_name_of_both_sides_means_the_stream", "P11", "fluss_lab/spark/lookup/join_columns.py",
+        "            if len(found) > 1:",
+        "            if len(found) > len(self._stream):",
+        (f"{COLUMNS}::test_conditions_that_cannot_be_are_refused",),
+    ),
+    Mutant(
+        "the_rest_of_on_is_forgotten", "P11", "fluss_lab/spark/lookup/join_columns.py",
+        '        return JoinColumns(keys, " and ".join(f"({each})" for each in conditions) or None)',
+        "        return JoinColumns(keys, None)",
+        (f"{COLUMNS}::test_equalities_with_the_table_s_columns_are_keys",),
+    ),
+    Mutant(
+        "each_part_of_a_statement_at_a_moment_of_its_own", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "        if moment_of is None and path in self._known:",
+        "        if moment_of is not None and path in self._known:",
+        (f"{LOOKED_UP}::test_moments_of_a_statement_are_those_of_its_lookups",),
     ),
 )  # fmt: skip

@@ -16,6 +16,8 @@ MODES: Final = ("auto", "full", "remote")
 _RETRY: Final = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 _SHOWN_MAX: Final = 80
 
+#: Cheap to look for: a text without any of it has no lookup join.
+_SIGNS: Final = re.compile(r"\bLOOKUP\b|\bPROCTIME\b|\bAS\s+OF\s+[\w`]+\s*\.", re.IGNORECASE)
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")
@@ -55,6 +57,11 @@ class LookupHint:
     shuffle: bool = False
     mode: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+def may_look_up(text: str) -> bool:
+    """Return whether a statement may have lookup joins, or hints of them: False is certain, and known without a parser."""
+    return _SIGNS.search(text) is not None
 
 
 # -- the text ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ The text stays as it is typed, for Spark to read; a tree of it only says where i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,11 +12,9 @@ from typing import Final
 from sqlglot import exp
 
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
-from fluss_lab.spark.lookup.lookup_hint import LookupHint, read_hints
+from fluss_lab.spark.lookup.lookup_hint import LookupHint, may_look_up, read_hints
 from fluss_lab.spark.lookup.statement_tree import Place, SelectHints, StatementText, span
 
-#: Cheap to look for: a text without any of it has no lookup join.
-_SIGNS: Final = re.compile(r"\bLOOKUP\b|\bPROCTIME\b|\bAS\s+OF\s+[\w`]+\s*\.", re.IGNORECASE)
 _TIMES: Final = frozenset({"SYSTEM_TIME", "TIMESTAMP"})
 _PROCTIME: Final = "PROCTIME"
 _HOW: Final = "[LEFT] JOIN table FOR SYSTEM_TIME AS OF PROCTIME() AS name ON stream.column = name.key"
@@ -25,10 +22,22 @@ _HOW: Final = "[LEFT] JOIN table FOR SYSTEM_TIME AS OF PROCTIME() AS name ON str
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """A column that a condition names: its parts, and where they stand."""
+    """A column that a condition names, maybe a field of it too.
+
+    Attributes:
+        parts: ``alias.column.field``.
+        start: Where it begins.
+        stops: Where each part ends.
+    """
 
     parts: tuple[str, ...]
-    place: Place
+    start: int
+    stops: tuple[int, ...]
+
+    @property
+    def place(self) -> Place:
+        """Return where all of it stands."""
+        return Place(self.start, self.stops[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def parse_statement(
         InvalidRequestError: A lookup join that cannot be read, or has no ON.
         UnsupportedError: One that is neither inner nor left, or whose time is a column's.
     """
-    if not _SIGNS.search(text):
+    if not may_look_up(text):
         return None
     try:
         statement = StatementText(text)
@@ -272,19 +281,22 @@ class _JoinFinder:
 
     def _conjunct(self, node: exp.Expr) -> Conjunct:
         sides = None
-        if isinstance(node, exp.EQ) and span(node.this) is not None and span(node.expression) is not None:
-            sides = self._place(node.this), self._place(node.expression)
+        if isinstance(node, exp.EQ):
+            left, right = node.this.unnest(), node.expression.unnest()
+            if span(left) is not None and span(right) is not None:
+                sides = self._place(left), self._place(right)
         columns = [
             ColumnName(
                 tuple(part.name for part in each.parts),
-                Place(each.parts[0].meta["start"], each.parts[-1].meta["end"] + 1),
+                each.parts[0].meta["start"],
+                tuple(part.meta["end"] + 1 for part in each.parts),
             )
             for each in node.find_all(exp.Column)
             if all("start" in part.meta for part in each.parts)
         ]
         return Conjunct(
             self._place(node),
-            tuple(sorted(columns, key=lambda each: each.place.start)),
+            tuple(sorted(columns, key=lambda each: each.start)),
             sides,
             node.find(exp.Query) is not None,
         )

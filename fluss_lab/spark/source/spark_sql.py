@@ -20,6 +20,7 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
+from fluss_lab.spark.lookup.lookup_hint import may_look_up
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from fluss_lab.spark.lookup.lookup_relation import JoinedTable
+    from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 
 _PREFIX: Final = "__fluss_lab_"
 _RELATION: Final = "UnresolvedRelation"
@@ -86,30 +90,84 @@ def run_statement(
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
     points = {TablePath.parse(path): point for path, point in read_points.items()}
-    if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, text)}):
+    lookups = _lookups_in(text)
+    named = text if lookups is None else lookups.rendered()
+    if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, named)}):
         raise InvalidRequestError(
             f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
         )
 
     missing: list[str] = []
+    scans = _Scans(scan_of, as_of, points)
 
     def frame_of(parts: list[str], moment_of: Callable[[], Moment] | None = None) -> DataFrame | None:
         if (path := _path_of(parts)) is None:
             return None
         try:
-            scan = scan_of(path)
+            scan = scans.of(path, moment_of)
         except NotFoundError as error:
             missing.append(str(error))
             return None
+        return None if scan is None else scan_to_spark(session, scan)
+
+    def table_of(join: LookupJoin, is_stream: bool) -> JoinedTable:
+        path, is_past = _path_of(join.path), join.moment != (None, None)
+        scan = (
+            None if path is None else scans.of(path, partial(past_moment, session, *join.moment) if is_past else None)
+        )
+        if path is None or scan is None:
+            raise InvalidRequestError(
+                f"sql: lookup join with {'.'.join(join.path)}: expected a table of the lab by its path, as database.table"
+            )
+        from fluss_lab.spark.lookup.lookup_relation import looked_up
+
+        is_fixed = is_past or as_of is not None or path in points or not is_stream
+        return looked_up(scan, join.hint, is_fixed=is_fixed)
+
+    with folded_errors(missing=missing):
+        if lookups is None:
+            return sql(session, text, frame_of, args)
+        from fluss_lab.spark.lookup.lookup_relation import run_lookups
+
+        return run_lookups(
+            session, lookups, lambda part: sql(session, part, frame_of, args), table_of, partial(_keeps_text, session)
+        )
+
+
+class _Scans:
+    """The scans of the tables that a statement names: all of the statement reads a table at one moment, unless it says another."""
+
+    def __init__(
+        self,
+        scan_of: Callable[[TablePath], Callable[..., Scan] | None],
+        as_of: Moment | None,
+        points: Mapping[TablePath, ReadPoint],
+    ) -> None:
+        self._scan_of, self._as_of, self._points = scan_of, as_of, points
+        self._known: dict[TablePath, Scan] = {}
+
+    def of(self, path: TablePath, moment_of: Callable[[], Moment] | None) -> Scan | None:
+        """Return the scan of a table, at a moment of its own where it has one; None: the lab is closed."""
+        if moment_of is None and path in self._known:
+            return self._known[path]
+        scan = self._scan_of(path)
         if scan is None:
             return None
         if moment_of is not None:
-            return scan_to_spark(session, scan(as_of=moment_of()))
-        point = points.get(path)
-        return scan_to_spark(session, scan(as_of=as_of if point is None else None, read_point=point))
+            return scan(as_of=moment_of())
+        point = self._points.get(path)
+        self._known[path] = scan(as_of=self._as_of if point is None else None, read_point=point)
+        return self._known[path]
 
-    with folded_errors(missing=missing):
-        return sql(session, text, frame_of, args)
+
+def _lookups_in(text: str) -> LookupStatement | None:
+    """Return the lookup joins of a statement; None: it has none. Their parser is loaded for those that may have some alone."""
+    if not may_look_up(text):
+        return None
+    from fluss_lab.spark.lookup.lookup_relation import HINT_OPTIONS
+    from fluss_lab.spark.lookup.lookup_sql import parse_statement
+
+    return parse_statement(text, HINT_OPTIONS)
 
 
 def _path_of(parts: Sequence[str]) -> TablePath | None:
@@ -165,9 +223,18 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
             return _own_sql(session, rewritten, args)
     finally:
-        if not _KEEPS_TEXT.search(parsed.getClass().getSimpleName()):
+        if not _keeps(parsed):
             for view in views.values():
                 session.catalog.dropTempView(view)
+
+
+def _keeps_text(session: SparkSession, text: str) -> bool:
+    return _keeps(_parse(session, text))
+
+
+def _keeps(parsed: Any) -> bool:
+    """Return whether a statement keeps its text."""
+    return _KEEPS_TEXT.search(parsed.getClass().getSimpleName()) is not None
 
 
 def _own_sql(session: SparkSession, text: str, args: Any = None) -> DataFrame:

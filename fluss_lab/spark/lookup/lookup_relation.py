@@ -1,0 +1,267 @@
+"""Statements with lookup joins: each join is made of frames, and stands in the statement as a relation whose columns keep their names.
+
+The frame's plan is what a function of the session returns, one with a private name that the statement calls in FROM: unlike
+a view, it gives its columns no new qualifier, so that ``f.x``, ``p.*`` and all else in the statement mean what they say. The
+functions go when the statement has been analysed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fluss_lab.lookup.lookup_interfaces import LookupTableSource
+from fluss_lab.lookup.lookup_options import LOOKUP_OPTIONS
+from fluss_lab.lookup.table_lookup import AUTO, FlussLookupSource
+from fluss_lab.read.union.scan import Scan
+from fluss_lab.spark.lookup.join_columns import JoinReader, StreamColumn, quoted
+from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
+from fluss_lab.spark.lookup.lookup_hint import LookupHint
+from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
+from fluss_lab.spark.lookup.statement_tree import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: By name, the options that a LOOKUP hint may give, with what checks a value.
+HINT_OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
+    name: option.parse for name, option in LOOKUP_OPTIONS.items()
+}
+_PREFIX: Final = "__fluss_lab_join_"
+_PACKAGE: Final = "fluss_lab"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTable:
+    """The table of a lookup join.
+
+    Attributes:
+        source: Whose rows are looked up.
+        keys: The columns that it finds rows by best.
+        is_fixed: It has one point for all micro-batches of a stream.
+    """
+
+    source: LookupTableSource
+    keys: Collection[str]
+    is_fixed: bool
+
+
+def looked_up(scan: Scan, hint: LookupHint, *, is_fixed: bool) -> JoinedTable:
+    """Return the table that a scan is of, as hints want it looked up.
+
+    Args:
+        scan: Of the table.
+        hint: From `parse_statement`.
+        is_fixed: Look it up at the scan's moment; else each micro-batch at its own.
+
+    Raises:
+        UnsupportedError: It has no primary key.
+    """
+    info = scan.source.info
+    source = FlussLookupSource(
+        scan.source.connection,
+        info,
+        mode=hint.mode or AUTO,
+        point=scan.read_point if is_fixed else None,
+        options=hint.options,
+    )
+    return JoinedTable(source, info.schema.primary_key, is_fixed)
+
+
+def run_lookups(
+    session: SparkSession,
+    statement: LookupStatement,
+    run: Callable[[str], DataFrame],
+    table_of: Callable[[LookupJoin, bool], JoinedTable],
+    keeps_text: Callable[[str], bool],
+) -> DataFrame:
+    """Run a statement with lookup joins.
+
+    Args:
+        session: Where.
+        statement: From `parse_statement`.
+        run: Runs Spark SQL that has none.
+        table_of: Returns the table of a join, whose left side is a stream or not.
+        keeps_text: Whether a statement keeps its text, so that what it names must stay.
+
+    Raises:
+        InvalidRequestError, UnsupportedError: A join that cannot be; the text says why.
+    """
+    for text in statement.warnings:
+        warnings.warn(text, stacklevel=_levels_to_caller())
+    with _Relations(session) as relations:
+        made: list[tuple[Place, str]] = []
+        for join in statement.joins:
+            frame = _SqlJoin(statement, join, table_of, relations, run, made).frame()
+            made.append((join.place, f"{relations.add(frame)}()"))
+        text = statement.rendered(None, made)
+        result = run(text)
+        if made and keeps_text(text):
+            relations.keep()
+        return result
+
+
+def _levels_to_caller() -> int:
+    """Return how many calls above `run_lookups` the one from outside of this package is: its line is the one to be warned of."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+class _Relations:
+    """Frames that statements of a session know by names; forgotten at the end."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._names: list[str] = []
+
+    def __enter__(self) -> _Relations:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in self._names:
+            self._session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
+
+    def add(self, frame: DataFrame) -> str:
+        """Return the name by which ``FROM name()`` is a frame now."""
+        name = f"{_PREFIX}{uuid.uuid4().hex}"
+        jvm: Any = self._session._jvm
+        # A map with a default is a function that returns it, whatever it is called with.
+        functions = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        registry = self._session._jsparkSession.sessionState().tableFunctionRegistry()
+        registry.createOrReplaceTempFunction(name, functions.withDefaultValue(_plan(frame)), "scala_udf")
+        self._names.append(name)
+        return name
+
+    def keep(self) -> None:
+        """Have them stay as long as the session."""
+        self._names.clear()
+
+
+class _SqlJoin:
+    """One lookup join of a statement."""
+
+    def __init__(
+        self,
+        statement: LookupStatement,
+        join: LookupJoin,
+        table_of: Callable[[LookupJoin, bool], JoinedTable],
+        relations: _Relations,
+        run: Callable[[str], DataFrame],
+        made: Sequence[tuple[Place, str]],
+    ) -> None:
+        self._join, self._table_of, self._relations, self._run = join, table_of, relations, run
+        self._written = partial(statement.rendered, made=tuple(made))
+
+    def frame(self) -> DataFrame:
+        """Return the columns of the left side, then the table's, named and qualified as the statement knows them."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        join = self._join
+        left, stream = self._left()
+        table = self._table_of(join, left.isStreaming)
+        names = _Names(each.alias for each in stream)
+        row = names.new(join.alias or join.path[-1])
+        reader = JoinReader(join, self._written, stream, table.source.schema.names, table.keys, row)
+        columns = reader.columns()
+        on: dict[str, str] = {}
+        computed: dict[str, str] = {}
+        for column, (text, is_column) in columns.keys.items():
+            name = text if is_column else names.new(text)
+            on[name] = column
+            if not is_column:
+                computed[name] = f"({text}) as {quoted(name)}"
+        if computed:
+            listed = ", ".join(["*", *computed.values()])
+            left = self._run(f"{self._with()}select {listed} from {self._relations.add(left)}()")  # noqa: S608  # its author's own
+        wanted = reader.wanted
+        outputs = {column: names.new(name) for name, column in wanted.items()}
+        request = JoinRequest(
+            on=on,
+            how="left" if join.is_outer else "inner",
+            columns=outputs,
+            where=columns.where,
+            alias=row,
+            shuffle=join.hint.shuffle,
+            is_fixed=table.is_fixed,
+        )
+        joined = join_frame(left.toDF(*(each.alias for each in stream), *computed), table.source, request)
+        own = (join.alias,) if join.alias else join.path
+        chosen = [(each.alias, each.name, each.qualifier) for each in stream]
+        chosen += [(outputs[column], name, own) for name, column in wanted.items()]
+        frame = joined.select(*[F.col(quoted(alias)).alias(name) for alias, name, _ in chosen])
+        return _qualified(frame, [qualifier for _, _, qualifier in chosen])
+
+    def _with(self) -> str:
+        """Return the WITH clause of what the left side needs."""
+        if not self._join.ctes:
+            return ""
+        word = "with recursive" if self._join.is_recursive else "with"
+        return f"{word} {', '.join(self._written(each) for each in self._join.ctes)} "
+
+    def _left(self) -> tuple[DataFrame, list[StreamColumn]]:
+        """Return the left side, and its columns."""
+        frame = self._run(f"{self._with()}select * from {self._written(self._join.left)}")  # noqa: S608  # its author's own
+        bare = {path[-1].lower(): path for path in self._join.bare}
+        names = _Names(())
+        columns = []
+        for attribute in _attributes(frame):
+            qualifier = tuple(_each(attribute.qualifier()))
+            # A table of the lab without an alias is known by its path too.
+            if len(qualifier) == 1:
+                qualifier = bare.get(qualifier[0].lower(), qualifier)
+            columns.append(StreamColumn(qualifier, attribute.name(), names.new(attribute.name())))
+        return _qualified(frame, [each.qualifier for each in columns]), columns
+
+
+class _Names:
+    """Names that are taken, whatever their case."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = {name.lower() for name in taken}
+
+    def new(self, wanted: str) -> str:
+        """Return a name like the one wanted that is free, and take it."""
+        name, number = wanted, 1
+        while name.lower() in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name.lower())
+        return name
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _attributes(frame: DataFrame) -> list[Any]:
+    return list(_each(_plan(frame).output()))
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def _qualified(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataFrame:
+    """Return a frame whose columns have these names before their own."""
+    from pyspark.sql import DataFrame
+
+    session = frame.sparkSession
+    jvm: Any = session._jvm
+    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    columns = [
+        attribute.withQualifier(sequence(list(qualifier)))
+        for attribute, qualifier in zip(_attributes(frame), qualifiers, strict=True)
+    ]
+    plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), _plan(frame))
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
