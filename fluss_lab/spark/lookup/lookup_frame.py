@@ -10,14 +10,17 @@ have Spark compute it twice. Its price: filters behind the join are not moved be
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidFilterError, InvalidRequestError, InvalidSchemaError, UnsupportedError
+from fluss_lab.lookup.bucket_partitioner import BucketPartitioner
 from fluss_lab.lookup.key_cast import KeyCasts
 from fluss_lab.lookup.lookup_interfaces import LookupJoinContext, LookupTableSource
 from fluss_lab.lookup.portable import faults_named, portable_text
@@ -25,6 +28,7 @@ from fluss_lab.lookup.shuffle_plan import CUSTOM, NONE, ShufflePlan, StreamTrait
 from fluss_lab.model import DataType
 from fluss_lab.read.changelog.changelog import CHANGE_TYPE
 from fluss_lab.spark.lookup.batch_points import follow_queries
+from fluss_lab.spark.lookup.bucket_expression import task_column
 from fluss_lab.spark.lookup.lookup_task import LookupTask, PartitionTask, column_function
 from fluss_lab.spark.lookup.task_counts import TaskCounts
 from fluss_lab.spark.session.spark_errors import spark_message
@@ -213,18 +217,22 @@ class _FrameJoin:
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql import types as T  # noqa: N812
 
-        if self._plan.partitioner is None:
-            has_null = keys[0].isNull()
-            for key in keys[1:]:
-                has_null = has_null | key.isNull()
-            return F.when(has_null, F.lit(0)).otherwise(F.pmod(F.hash(*keys), F.lit(self._tasks))).cast("int")
-        task = PartitionTask(portable_text(self._plan.partitioner), self._casts, self._tasks)
+        partitioner, column = self._plan.partitioner, None
+        if partitioner is None:
+            column = F.pmod(F.hash(*keys), F.lit(self._tasks))
+        elif isinstance(partitioner, BucketPartitioner):
+            column = task_column(partitioner, self._casts.target, keys, self._tasks)
+        if column is not None:
+            has_null = reduce(operator.or_, [key.isNull() for key in keys])
+            return F.when(has_null, F.lit(0)).otherwise(column).cast("int")
+        assert partitioner is not None
+        task = PartitionTask(portable_text(partitioner), self._casts, self._tasks)
         name = f"task of {self._source.name}'s rows"
         function = column_function(task.run, name, len(keys), T.IntegerType())
         if not self._plan.is_deterministic:
             function = function.asNondeterministic()
-        column: Column = function(*keys)
-        return column
+        number: Column = function(*keys)
+        return number
 
     # -- the lookup ----------------------------------------------------------------------------------------------------
 
