@@ -5,11 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
-from duckdb import DuckDBPyConnection
 from pyiceberg.table import StaticTable
 
 from fluss_lab.testing.readers import duckdb_connection
@@ -21,14 +19,8 @@ Engine = Callable[[str], pa.Table]
 
 
 def duckdb(metadata: str) -> pa.Table:
-    with _duckdb().cursor() as cursor:
-        return cursor.table_function("iceberg_scan", [local_path(metadata)]).to_arrow_table()
-
-
-@cache
-def _duckdb() -> DuckDBPyConnection:
-    """Return the DuckDB of this process: loading its extensions takes longer than what it reads here."""
-    return duckdb_connection()
+    with duckdb_connection() as connection:
+        return connection.table_function("iceberg_scan", [local_path(metadata)]).to_arrow_table()
 
 
 def pyiceberg(metadata: str) -> pa.Table:
