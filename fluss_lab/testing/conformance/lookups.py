@@ -74,8 +74,8 @@ class LookupKit:
 
     def keys(self, join_keys: Sequence[str], rng: random.Random, count: int = KEYS) -> pa.RecordBatch:
         """Return keys of rows that there are, and of some that there are not, at random and several times."""
-        there = self.rows.select(list(join_keys)).filter(_without_nulls(self.rows, join_keys))
-        pool = pa.concat_tables([there, self.absent.select(list(join_keys))])
+        pool = pa.concat_tables([self.rows.select(list(join_keys)), self.absent.select(list(join_keys))])
+        pool = pool.filter(_without_nulls(pool, join_keys))
         chosen = pool.take(pa.array([rng.randrange(pool.num_rows) for _ in range(count)], pa.int64()))
         batch = chosen.combine_chunks().to_batches()[0]
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.wanted(join_keys))
@@ -107,17 +107,13 @@ class LookupKit:
         rows = rows_of(function, keys, self.wanted(columns), is_unique=is_unique)
         return Counter(zip(rows.positions.tolist(), _texts(rows.rows), strict=True))
 
-    def partitioner(self, join_keys: Sequence[str]) -> InputDataPartitioner:
-        """Return the partitioner for some join keys; skip the test where there is none."""
+    def partitioner(self, join_keys: Sequence[str]) -> InputDataPartitioner | None:
+        """Return the partitioner for some join keys, as a task has it; None where there is none."""
         source = self.source
-        if not isinstance(source, SupportsLookupCustomShuffle):
-            pytest.skip(f"{source.name} wants no distribution")
-        if not set(source.bucket_keys()) <= set(join_keys):
-            pytest.skip(f"the join keys {join_keys} do not cover the bucket keys {source.bucket_keys()}")
+        if not isinstance(source, SupportsLookupCustomShuffle) or not set(source.bucket_keys()) <= set(join_keys):
+            return None
         partitioner = source.get_partitioner()
-        if partitioner is None:
-            pytest.skip(f"{source.name} wants its input as it is")
-        return partitioner_of(portable_text(partitioner))
+        return None if partitioner is None else partitioner_of(portable_text(partitioner))
 
 
 @contextmanager
@@ -237,10 +233,14 @@ class LookupConformance(ABC):
 
     # -- elsewhere -----------------------------------------------------------------------------------------------------
 
-    def test_a_function_works_in_another_process(self, kit: LookupKit, rng: random.Random, tmp_path: Path) -> None:
-        """What `to_json` says is all that it needs, but for the secret, which is not in it."""
+    def test_it_works_in_another_process(self, kit: LookupKit, rng: random.Random, tmp_path: Path) -> None:
+        """What `to_json` says is all that functions and partitioners need, but for the secret, which is not in it.
+
+        A partitioner that says that it is deterministic gives the same partitions there, of any seed of Python's hash.
+        """
         columns = kit.source.schema.names
-        asked, expected = [], []
+        asked: list[tuple[pa.RecordBatch, Mapping[str, Any]]] = []
+        expected: list[object] = []
         for join_keys in self.join_keys:
             keys = kit.keys(join_keys, rng)
             function = kit.source.lookup_function(LookupJoinContext(tuple(join_keys), tuple(columns)))
@@ -248,30 +248,20 @@ class LookupConformance(ABC):
             assert not secret or json.dumps(secret)[1:-1] not in json.loads(text)["json"]
             asked.append((keys, {"function": text, "secret": secret}))
             expected.append(kit.expected(keys, columns))
-        answers = _elsewhere(tmp_path, asked)
-        assert [Counter(zip(numbers, _texts(rows), strict=True)) for rows, numbers in answers] == expected
-
-    def test_a_partitioner_gives_the_same_in_another_process(
-        self, kit: LookupKit, rng: random.Random, tmp_path: Path
-    ) -> None:
-        """One that says that it is deterministic is: of any seed of Python's hash."""
-        asked, expected = [], []
-        for join_keys in self._covering(kit):
             partitioner = kit.partitioner(join_keys)
-            if not partitioner.is_deterministic():
-                pytest.skip("the partitioner is not deterministic")
-            keys = kit.keys(join_keys, rng)
-            for tasks in (3, 8):
-                asked.append((keys, {"partitioner": portable_text(partitioner), "tasks": tasks}))
-                expected.append(partitions_of(partitioner, keys, tasks).tolist())
-        assert [numbers for _, numbers in _elsewhere(tmp_path, asked)] == expected
+            if partitioner is not None and partitioner.is_deterministic():
+                asked.append((keys, {"partitioner": portable_text(partitioner), "tasks": 7}))
+                expected.append(partitions_of(partitioner, keys, 7).tolist())
+        answers = _elsewhere(tmp_path, asked)
+        assert [
+            numbers if rows is None else Counter(zip(numbers, _texts(rows), strict=True)) for rows, numbers in answers
+        ] == expected
 
     # -- distribution --------------------------------------------------------------------------------------------------
 
     def test_partitions_are_in_range_and_of_the_keys_alone(self, kit: LookupKit, rng: random.Random) -> None:
         """Whatever the number of tasks, the order of the rows and how they are batched."""
-        for join_keys in self._covering(kit):
-            partitioner = kit.partitioner(join_keys)
+        for join_keys, partitioner in self._partitioned(kit):
             keys = kit.keys(join_keys, rng)
             for tasks in TASKS:
                 numbers = partitions_of(partitioner, keys, tasks)
@@ -284,8 +274,7 @@ class LookupConformance(ABC):
     def test_tasks_of_a_custom_shuffle_find_what_one_task_finds(self, kit: LookupKit, rng: random.Random) -> None:
         """Each is asked for the keys that the partitioner gives it, also for none."""
         columns = kit.source.schema.names
-        for join_keys in self._covering(kit):
-            partitioner = kit.partitioner(join_keys)
+        for join_keys, partitioner in self._partitioned(kit):
             keys = kit.keys(join_keys, rng)
             for tasks in TASKS:
                 numbers = partitions_of(partitioner, keys, tasks)
@@ -345,12 +334,12 @@ class LookupConformance(ABC):
             with opened(function, point=function.present_point(), folder=folder):
                 assert kit.found(function, keys, columns) == kit.expected(keys, columns, rows), step
 
-    def _covering(self, kit: LookupKit) -> list[Sequence[str]]:
-        """Return the join keys that a partitioner is defined for; skip the test where there are none."""
-        found = [keys for keys in self.join_keys if set(kit.source.bucket_keys()) <= set(keys)]
-        if not found or not isinstance(kit.source, SupportsLookupCustomShuffle):
+    def _partitioned(self, kit: LookupKit) -> list[tuple[Sequence[str], InputDataPartitioner]]:
+        """Return the join keys that a partitioner is defined for, with it; skip the test where there are none."""
+        both = [(keys, partitioner) for keys in self.join_keys if (partitioner := kit.partitioner(keys)) is not None]
+        if not both:
             pytest.skip(f"{kit.source.name} wants no distribution by {self.join_keys}")
-        return found
+        return both
 
 
 # -- another process ---------------------------------------------------------------------------------------------------
@@ -362,21 +351,22 @@ def answer_here(folder: Path) -> None:
         keys = _read(folder / f"keys-{number}")
         if "partitioner" in asked:
             numbers = partitioner_of(asked["partitioner"]).partition(keys, asked["tasks"]).to_pylist()
-            rows = pa.record_batch({})
+            rows = None
         else:
             function = function_of(asked["function"])
             function.use_secret(asked["secret"])
             with opened(function):
                 found = function.lookup(keys)
             numbers, rows = found.positions.tolist(), found.rows
-        _write(folder / f"rows-{number}", rows)
+        if rows is not None:
+            _write(folder / f"rows-{number}", rows)
         (folder / f"numbers-{number}").write_text(json.dumps(numbers))
 
 
 def _elsewhere(
     folder: Path, asked: Sequence[tuple[pa.RecordBatch, Mapping[str, Any]]]
-) -> list[tuple[pa.RecordBatch, list[int]]]:
-    """Return the rows and numbers that another process, which hashes otherwise, answers with."""
+) -> list[tuple[pa.RecordBatch | None, list[int]]]:
+    """Return the rows, None of a partitioner, and numbers that another process, which hashes otherwise, answers with."""
     for number, (keys, _) in enumerate(asked):
         _write(folder / f"keys-{number}", keys)
     (folder / "asked.json").write_text(json.dumps([each for _, each in asked]))
@@ -389,7 +379,8 @@ def _elsewhere(
     done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     numbers = [json.loads((folder / f"numbers-{number}").read_text()) for number in range(len(asked))]
-    return [(_read(folder / f"rows-{number}"), each) for number, each in enumerate(numbers)]
+    rows = [folder / f"rows-{number}" for number in range(len(asked))]
+    return [(_read(path) if path.exists() else None, each) for path, each in zip(rows, numbers, strict=True)]
 
 
 def _write(path: Path, rows: pa.RecordBatch) -> None:
