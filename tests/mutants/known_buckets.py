@@ -97,11 +97,13 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "unsaid_start_in_the_lake_passed_over", "P11", "fluss_lab/client/cluster/bucket_status.py",
-        "    if has_lake and not says_start:\n        warnings.append(_NO_LAKE_START)\n",
-        "",
+        "return self.lake_end_offset is not None and self.lake_start_offset is None",
+        "return False",
         (
             "tests/unit/client/cluster/test_bucket_status.py"
-            "::test_a_server_that_does_not_say_where_the_lake_begins_leaves_it_unknown_with_the_reason",
+            "::test_a_server_that_does_not_say_where_the_lake_begins_leaves_it_unknown",
+            "tests/unit/workbench/health/test_bucket_findings.py"
+            "::test_a_server_of_an_older_version_is_one_warning_and_no_table_has_failed",
         ),
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fluss_lab.client.cluster.leader_requests import (
     PASSING_ERRORS,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 #: The leader of a bucket whose server is away.
 NO_LEADER = -1
-_NO_LAKE_START: Final = (
-    "where the lake's part begins is not known: the server is of an older version, which does not say it"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class KnownBucket:
         lake_end_offset: Offsets below are in the lake; None when it was never tiered.
         lake_snapshot_id: The lake snapshot that says so.
         lake_start_offset: From there on the lake holds every record up to `lake_end_offset`; None when it was never
-            tiered, or the server does not say it: `warning` does then.
+            tiered, or the server does not say it: see `has_unsaid_lake_start`.
         warning: What is wrong without making an offset doubtful: a copy to remote storage that failed, a disk that
             refuses writes. None when all is well.
         remote_start_offset: First offset in remote storage; None when nothing is there.
@@ -121,6 +118,11 @@ class KnownBucket:
         if isinstance(self.start, FlussError):
             raise fresh_error(self.start)
         return self.start
+
+    @property
+    def has_unsaid_lake_start(self) -> bool:
+        """Return whether the lake holds a part of which the server, of an older version, does not say where it begins."""
+        return self.lake_end_offset is not None and self.lake_start_offset is None
 
     @property
     def error(self) -> FlussError | None:
@@ -217,9 +219,6 @@ def _status(
         start = _named(_start_error(known), path, bucket, partition)
     has_remote = known.HasField("remote_log_start_offset")
     has_lake, says_start = known.HasField("lake_log_end_offset"), known.HasField("lake_log_start_offset")
-    warnings = [known.warning] if known.HasField("warning") else []
-    if has_lake and not says_start:
-        warnings.append(_NO_LAKE_START)
     return KnownBucket(
         bucket=bucket,
         partition=partition,
@@ -234,7 +233,7 @@ def _status(
         max_timestamp_ms=known.max_timestamp if known.max_timestamp >= 0 else None,
         lake_end_offset=known.lake_log_end_offset if has_lake else None,
         lake_snapshot_id=known.lake_snapshot_id if known.HasField("lake_snapshot_id") else None,
-        warning="; ".join(warnings) or None,
+        warning=known.warning if known.HasField("warning") else None,
         remote_start_offset=known.remote_log_start_offset if has_remote else None,
         remote_end_offset=known.remote_log_end_offset if has_remote else None,
         remote_size_bytes=known.remote_size_in_bytes,

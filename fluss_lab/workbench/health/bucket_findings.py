@@ -10,6 +10,9 @@ from fluss_lab.model import TableInfo, TablePath
 
 #: Most damaged buckets shown; the server's log has all.
 TROUBLES_MAX: Final = 10
+_NO_LAKE_START: Final = (
+    "where the lake's part begins is not known: the server is of an older version, which does not say it"
+)
 
 
 class BucketTrouble(NamedTuple):
@@ -34,8 +37,12 @@ def table_statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketS
 
 
 def bucket_troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[BucketTrouble]:
-    """Return what is wrong with buckets: first those that are not available, then warnings about others."""
+    """Return what is wrong with buckets: first those that are not available, then warnings about others.
+
+    That a server of an older version does not say where the lake's parts begin is said once, of all buckets.
+    """
     errors, warnings = [], []
+    unsaid: dict[TablePath, int] = {}
     for info, buckets in statuses:
         for each in buckets:
             if each.error is not None:
@@ -44,6 +51,11 @@ def bucket_troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]
                 where = "" if each.partition is None else f" of partition {each.partition!r}"
                 text = f"table {info.path}, bucket {each.bucket.bucket}{where}: {each.warning}"
                 warnings.append(BucketTrouble(info.path, text, None))
+            if isinstance(each, KnownBucket) and each.has_unsaid_lake_start:
+                unsaid[info.path] = unsaid.get(info.path, 0) + 1
+    if unsaid:
+        where = f"{sum(unsaid.values())} tiered buckets of {len(unsaid)} tables"
+        warnings.append(BucketTrouble(next(iter(unsaid)), f"{where}: {_NO_LAKE_START}", None))
     return errors + warnings
 
 
