@@ -333,8 +333,7 @@ class TableReader:
 
         Cost: the log between the two is read now; memory is what changed.
         """
-        points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
-        return diff(self._source, points[0], points[1])
+        return diff(self._source, *self._points(before, after))
 
     def counted_diff(
         self, before: Moment | ReadPoint, after: Moment | ReadPoint | None, rows_max: int
@@ -349,8 +348,11 @@ class TableReader:
         Raises:
             FlussError: As `diff`.
         """
-        points = [each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after)]
-        return counted_diff(self._source, points[0], points[1], rows_max)
+        return counted_diff(self._source, *self._points(before, after), rows_max)
+
+    def _points(self, before: Moment | ReadPoint, after: Moment | ReadPoint | None) -> tuple[ReadPoint, ReadPoint]:
+        first, second = (each if isinstance(each, ReadPoint) else self.read_point(each) for each in (before, after))
+        return first, second
 
 
 def _fixed(edge: Any, zone: tzinfo | None) -> Any:
