@@ -400,9 +400,9 @@ export class Explorer {
       next ? button(`Show ${next}`, { class: "pri", on: () => this.open(next) }) : null));
   }
 
-  /** What is wrong instead of what was asked for; with a title of the caller's it can always be asked for again. */
+  /** What is wrong instead of what was asked for; with a title of the caller's, for what is not the server's, it can always be asked for again. */
   errorView(error, again, general = null) {
-    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [general || (error.retriable ? "The server does not answer" : "That cannot be read")];
+    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [error.retriable ? "The server does not answer" : general || "That cannot be read"];
     return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
       h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));

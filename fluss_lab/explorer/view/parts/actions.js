@@ -114,7 +114,9 @@ export class Actions {
   draw() {
     for (const { kind, element, label } of this.buttons) {
       const isRunning = Boolean(this.run && this.run.kind === kind);
-      element.disabled = Boolean(this.run) || !this.canAct();
+      element.disabled = !this.canAct();
+      // It keeps the focus: without it, the next key would be the notebook's.
+      element.setAttribute("aria-disabled", String(Boolean(this.run)));
       label.textContent = isRunning ? ACTIONS[kind].busy : ACTIONS[kind].label;
       element.setAttribute("aria-busy", String(isRunning));
     }

@@ -61,12 +61,16 @@ function ticksOf(edge, max, decades) {
   return ticks;
 }
 
+/** Of the names of partitions before the bands: what is beside them, and of each character. */
+const NAME_LEFT = 48, NAME_PX = 7;
+const cutTo = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
 /** Draws the buckets; `o.hover(band, offset)` is called while one is pointed at, with null when none is. */
 export function drawBands(bands, width, o) {
   const { row, lane, gap, big } = layout(bands.length);
   const parted = bands.some((band) => band.partition != null), edge = o.scale === "edge";
   const longest = Math.max(0, ...bands.map((band) => (band.partition || "").length));
-  const left = big ? (parted ? Math.min(200, 48 + longest * 7) : 56) : 56, right = big ? 132 : 24, top = big ? 20 : 16;
+  const left = big ? (parted ? Math.min(200, NAME_LEFT + longest * NAME_PX) : 56) : 56, right = big ? 132 : 24, top = big ? 20 : 16;
   const span = Math.max(120, width - left - right);
   const max = Math.max(1, ...bands.map((band) => Math.max(band.end, band.lakeEnd || 0)));
   const scale = scaleOf(edge, max, left, span);
@@ -119,7 +123,7 @@ function drawBand(band, at, p) {
   if (band.lakeEnd != null && band.end > 0) group.append(s("rect", { x: x(band.lakeEnd) - 0.75, y: y - 2, width: 1.5, height: two + 4, fill: "var(--fx-ink)" }));
   if (p.row >= 56 && !p.edge) notes(group, band, x, y + two + 15);
   const text = p.row >= 56 ? y + p.lane + 5 : p.y + p.row / 2 + 4;
-  if (band.partition != null && p.isFirst) group.append(s("text", { x: 16, y: text, class: "lbl" }, band.partition));
+  if (band.partition != null && p.isFirst) group.append(s("text", { x: 16, y: text, class: "lbl" }, cutTo(band.partition, Math.floor((p.left - NAME_LEFT) / NAME_PX)), s("title", null, band.partition)));
   group.append(s("text", { x: p.left - 14, y: text, class: "lbl2", "text-anchor": "end" }, band.bucket));
   group.append(s("text", { x: p.width - 64, y: text, class: band.known ? "lbl2" : "lblbad", "text-anchor": "end" }, band.known ? band.endText : "not known"));
   group.append(s("text", { x: p.width - 16, y: text, class: band.lag ? "lbl" : "lbl2", "text-anchor": "end" }, number(band.lag)));

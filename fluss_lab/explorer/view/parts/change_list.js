@@ -136,7 +136,7 @@ export class ChangeList {
     const title = both ? `Update: ${changed} of ${names.length} fields changed` : /D/.test(record.type) ? "Deleted row" : "Record";
     const values = both
       ? h("table", { class: "ba" }, h("thead", null, h("tr", null, h("td"), both.map((each) => h("th", { scope: "col" }, changeMark(each.type))))),
-        h("tbody", null, order.map((k) => h("tr", null, h("th", { scope: "row" }, names[k]), sides.map((side, at) => h("td", { class: isChanged(k) ? "" : "mut" }, isChanged(k) ? h(at ? "mark" : "span", { class: at ? "" : "old" }, valueOrCut(side[k])) : valueOrCut(side[k])))))))
+        h("tbody", null, order.map((k) => h("tr", null, h("th", { scope: "row", title: names[k] }, names[k]), sides.map((side, at) => h("td", { class: isChanged(k) ? "" : "mut" }, isChanged(k) ? h(at ? "mark" : "span", { class: at ? "" : "old" }, valueOrCut(side[k])) : valueOrCut(side[k])))))))
       : pairs(order.map((k) => [names[k], valueOrCut(sides[0][k])]));
     const offset = both ? `${number(both[0].offset)} and ${number(both[1].offset)}` : number(record.offset);
     return [

@@ -52,6 +52,7 @@ export class Data {
     this.place = h("div", { class: "fx-place" });
     this.root = h("div", { class: "fx-col" }, this.bar, this.moment.slider, this.status, h("div", { class: "fx-split v" }, this.place, this.side));
     this.makeBar();
+    this.schema = explorer.data.schema;
   }
 
   show() {
@@ -146,7 +147,11 @@ export class Data {
   columnsChanged() {
     this.columnsText();
     this.input.placeholder = this.example();
-    this.measure();
+    const { schema } = this.explorer.data, isOther = this.schema && this.schema !== schema;
+    this.schema = schema;
+    // The columns that a read began with are those of its pages.
+    if (isOther && this.point) return this.lost();
+    return this.measure();
   }
 
   /** Widths by what is in the first rows; they stay as long as the grid does. */

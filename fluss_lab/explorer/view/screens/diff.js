@@ -46,13 +46,21 @@ export class Diff {
   show() {
     const { explorer } = this;
     explorer.setCode(this.code);
-    if (!this.isOffered && explorer.data.head.lake_enabled) {
-      this.isOffered = true;
-      explorer.ask("diff_moments", "lake", {}, (answer) => !answer.error && this.offer(answer.snapshots));
-    }
+    this.askMoments();
   }
 
-  update() {}
+  update(what) {
+    if (what === "head") this.askMoments();
+  }
+
+  askMoments() {
+    const { explorer } = this;
+    if (this.isOffered || !explorer.data.head.lake_enabled || explorer.channel.isWaiting("diff_moments")) return;
+    explorer.ask("diff_moments", "lake", {}, (answer) => {
+      this.isOffered = !answer.error || !answer.error.retriable;
+      if (!answer.error) this.offer(answer.snapshots);
+    });
+  }
 
   /** Offers the lake's snapshots as moments; the newest is the one to begin with. */
   offer(snapshots) {
@@ -70,7 +78,7 @@ export class Diff {
   }
 
   makeBar() {
-    const { found } = this, focused = this.bar.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const { found } = this, focused = this.bar.contains(document.activeElement) ? document.activeElement : null;
     const kinds = found ? segmented("Changes", ["added", "removed", "changed"].filter((kind) => found.keyed || kind !== "changed").map((kind) => [kind, `${kind[0].toUpperCase()}${kind.slice(1)} ${number(found.counts[kind])}`]), this.kind, (kind) => {
       this.kind = kind;
       this.drawKind();
@@ -78,7 +86,7 @@ export class Diff {
     const run = this.isRunning ? button("Cancel", { icon: "x", key: "run", on: () => this.cancel() }) : button("Compare", { class: "pri", key: "run", on: () => this.compare() });
     refill(this.bar, h("span", { class: "mut sm hide-n" }, "before"), this.before, h("span", { class: "mut", "aria-hidden": "true" }, "→"), h("span", { class: "mut sm hide-n" }, "after"), this.after,
       button("Swap", { class: "hide-n", key: "swap", on: () => this.swap() }), run, h("span", { class: "sp" }), kinds);
-    if (focused) this.bar.querySelector(`[data-key="${focused}"]`)?.focus();
+    if (focused) (this.bar.contains(focused) ? focused : this.bar.querySelector(`[data-key="${focused.dataset.key}"]`))?.focus();
   }
 
   swap() {

@@ -15,7 +15,7 @@ const fillOf = (store) => (store.startsWith("lake") ? "var(--fx-lake-fill)" : /l
 export class Health {
   constructor(explorer) {
     this.explorer = explorer;
-    this.hold = h("div", { class: "fx-scroll" });
+    this.hold = h("div", { class: "fx-scroll", tabindex: 0, role: "region", "aria-label": "Servers, disk, doctor" });
     this.root = h("div", { class: "fx-col" }, this.hold);
   }
 

@@ -46,9 +46,14 @@ export class Lake {
   /** The table has changed: when a round has ended there is another snapshot. */
   update(what) {
     if (what === "action" && this.answer && !this.before && !this.explorer.actions.run) this.ask();
-    const { head } = this.explorer.data;
-    if (what !== "head" || !this.answer || this.before || this.explorer.channel.isWaiting("lake")) return;
+    const { head } = this.explorer.data, { again } = this;
+    if (what === "head" && again) {
+      this.again = null;
+      return again();
+    }
+    if (what !== "head" || !this.answer || this.before || this.explorer.channel.isWaiting("lake")) return undefined;
     if (head.last_round_ms !== this.seen.last_round_ms || head.lake_rows !== this.seen.lake_rows || head.lake_enabled !== this.answer.enabled) this.ask();
+    return undefined;
   }
 
   ask(before = null) {
@@ -65,7 +70,13 @@ export class Lake {
     this.answer = null;
     this.code = [];
     this.explorer.setCode(this.code);
-    refill(this.root, this.explorer.errorView(error, again, "The lake cannot be read"));
+    refill(this.root, this.wrong(error, again));
+  }
+
+  /** What no server answered is asked again when one does. */
+  wrong(error, again) {
+    this.again = error.retriable ? again : null;
+    return this.explorer.errorView(error, again, "The lake cannot be read");
   }
 
   took(answer) {
@@ -152,7 +163,7 @@ export class Lake {
       clearTimeout(this.late);
       if (answer.error) {
         this.shown = null;
-        return refill(this.list, this.explorer.errorView(answer.error, () => this.askPart(), "The lake cannot be read"));
+        return refill(this.list, this.wrong(answer.error, () => this.askPart()));
       }
       this.shown = answer;
       this.code = answer.code;

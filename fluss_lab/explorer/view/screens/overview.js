@@ -13,7 +13,7 @@ export class Overview {
     this.picture = h("div");
     this.below = h("div", { class: "only-n fx-below" });
     this.hold.append(this.picture, this.below);
-    this.side = h("aside", { class: "fx-side flat hide-n", "aria-label": "Schema" });
+    this.side = h("aside", { class: "fx-side flat hide-n", tabindex: 0, "aria-label": "Schema" });
     const scales = segmented("Scale", [["all", "All offsets"], ["edge", "Around the boundary"]], "all", (scale) => {
       this.scale = scale;
       this.draw();
@@ -96,7 +96,7 @@ export class Overview {
       return [
         h("table", { class: "fx-t d" }, h("caption", { class: "vh" }, "Schema"),
           h("thead", null, h("tr", null, [plural(schema.total, "column") + hidden, "type", "role"].map((text) => h("th", { scope: "col" }, text)))),
-          h("tbody", null, schema.columns.map((column) => h("tr", null, h("td", { class: "wrap", title: column.comment }, column.name), h("td", { class: "mut wrap" }, column.type), h("td", { class: "mut xs" }, column.role))))),
+          h("tbody", null, schema.columns.map((column) => h("tr", null, h("td", { class: "wrap", title: column.comment }, column.name), h("td", { class: "mut words" }, column.type), h("td", { class: "mut xs words" }, column.role))))),
         h("div", { class: "sec" }, h("h3", null, "Properties"),
           pairs([["buckets", buckets], ...schema.properties.map(([key, value]) => [key, value]), ...(schema.comment ? [["comment", schema.comment]] : [])])),
       ];

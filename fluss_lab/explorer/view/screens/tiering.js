@@ -60,7 +60,7 @@ export class Tiering {
   }
 
   failed(error) {
-    if (this.answer || error.retriable) return void refill(this.said, h("span", { class: "bad cut", role: "alert" }, `${error.class}: ${error.text}`));
+    if (this.answer) return void refill(this.said, h("span", { class: "bad cut", role: "alert" }, `${error.class}: ${error.text}`));
     if (this.roundsKey !== error.text) refill(this.rounds, this.explorer.errorView(error, () => this.ask()));
     this.roundsKey = error.text;
     return null;

@@ -82,7 +82,8 @@ export class Write {
 
   drawSubmit() {
     const { explorer } = this, why = this.refusal(), isAway = Boolean(explorer.isAlone || explorer.away || explorer.dropped);
-    this.submit.disabled = Boolean(this.isWriting || why || isAway);
+    this.submit.disabled = Boolean(why || isAway);
+    this.submit.setAttribute("aria-disabled", String(Boolean(this.isWriting)));
     this.fill.disabled = Boolean(this.isWriting || isAway || !this.checked || !this.checked.now);
     const wrong = Object.keys(this.shownErrors()).length;
     if (this.isWriting) return void refill(this.status, h("span", null, "Waiting for the server to acknowledge …"));
