@@ -212,14 +212,15 @@ def altered(visit: Visit) -> None:
         path = f"changing.t{at}"
         open_table(visit, path)
         open_screen(visit, screen)
+        code = visit.text(".fx-code pre")
         execute(
             visit,
             f'grown = lab.table("{path}"); grown.alter(add_columns={{"added": "string"}}); grown.upsert([{{"id": 7, "added": "new"}}])',
         )
-        heard = visit.until(lambda: "3" in visit.fx.locator(".fx-facts dd").first.inner_text() and is_ready(visit))
-        visit.page.wait_for_timeout(300)
+        heard = visit.until(lambda: visit.text(".fx-facts dd") == "3" and is_ready(visit))
         found[screen] = {
             "heard_ms": heard,
+            "codes": [code, visit.text(".fx-code pre")],
             "text": body(visit),
             "alerts": visit.fx.locator(".fx-body [role=alert]").all_inner_texts(),
         }

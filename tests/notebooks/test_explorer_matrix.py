@@ -201,6 +201,8 @@ def test_a_column_that_is_added_is_there_where_columns_are_shown(seen):
     for screen, met in seen["altered"].items():
         assert met["heard_ms"] >= 0, screen
         assert met["alerts"] == [], screen
+        before, after = (code.partition("(")[0] for code in met["codes"])
+        assert before == after, "the lines are those of the screen that is shown"
     assert "added" in seen["altered"]["Overview"]["text"]
     assert "added" in seen["altered"]["Data"]["text"]
     assert "new" in seen["altered"]["Data"]["text"].split()

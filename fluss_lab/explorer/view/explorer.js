@@ -339,8 +339,9 @@ export class Explorer {
     return this.tabs.some(([each]) => each === key);
   }
 
-  setCode(lines) {
-    this.code.show(lines);
+  /** Shows Python lines; those of a screen that is not shown now it shows itself, once it is. */
+  setCode(lines, screen = null) {
+    if (!screen || screen === (this.page ? this.pages[this.page] : this.screens[this.tab])) this.code.show(lines);
   }
 
   drawer(open) {

@@ -37,7 +37,7 @@ export class Buckets {
     if (!found) return void refill(this.hold, h("p", { class: "sm mut pad" }, explorer.waitingText()));
     const bands = found.rows.map((row) => ({ ...bandOf(row, found.in_lake), row, key: JSON.stringify(row.slice(0, 2)) }));
     if (this.picked && !bands.some(({ key }) => key === this.picked)) this.picked = null;
-    if (!this.picked) explorer.setCode(found.code);
+    if (!this.picked) explorer.setCode(found.code, this);
     this.drawStatus(found, bands);
     const focused = this.hold.contains(document.activeElement) ? document.activeElement.dataset.key : null, where = this.hold.scrollTop;
     refill(this.hold, this.table(found, bands));
@@ -78,7 +78,7 @@ export class Buckets {
     this.picked = band.key;
     const [partition, bucket] = band.row;
     this.explorer.ask("bucket", "bucket", { partition, bucket, start: band.row[7] ?? band.row[2] ?? "0" }, (answer) => {
-      if (this.picked === band.key && answer.code) this.explorer.setCode(answer.code);
+      if (this.picked === band.key && answer.code) this.explorer.setCode(answer.code, this);
     });
     this.draw();
   }

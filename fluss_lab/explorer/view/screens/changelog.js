@@ -30,7 +30,7 @@ export class Changelog {
   }
 
   show() {
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     if (this.explorer.isStatic && !this.asked) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, "The changelog is read from the cluster and the lake. Run the cell again to see it.")));
     else if (!this.asked && !this.tail) this.ask();
   }
@@ -101,7 +101,7 @@ export class Changelog {
     if (answer.state === "ended") return void this.follow("stop");
     const before = this.tail.state, isAway = this.list.root.scrollTop > AWAY_PX, count = answer.types.length;
     this.tail = { ...this.tail, rate: answer.rate, held: answer.held, limit: answer.limit, state: answer.state, skipped: this.tail.skipped + answer.skipped + (isAway ? count : 0) };
-    if (answer.code) this.explorer.setCode((this.code = answer.code));
+    if (answer.code) this.explorer.setCode((this.code = answer.code), this);
     if (count && !isAway) {
       const fresh = recordsOf(answer);
       this.answer = answer;
@@ -223,7 +223,7 @@ export class Changelog {
     this.isOfShown = this.net && window != null;
     this.window = answer.window;
     this.code = answer.code;
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     this.draw();
     this.explorer.say(plural(found.length, "record"));
   }

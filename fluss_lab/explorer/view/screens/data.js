@@ -52,11 +52,10 @@ export class Data {
     this.place = h("div", { class: "fx-place" });
     this.root = h("div", { class: "fx-col" }, this.bar, this.moment.slider, this.status, h("div", { class: "fx-split v" }, this.place, this.side));
     this.makeBar();
-    this.schema = explorer.data.schema;
   }
 
   show() {
-    this.explorer.setCode(this.chosen ? this.rowCode : this.code);
+    this.explorer.setCode(this.chosen ? this.rowCode : this.code, this);
     if (this.explorer.isStatic && !this.point) return this.drawEmpty();
     if (!this.point && !this.reading) this.readAgain();
     return this.grid.later();
@@ -147,11 +146,7 @@ export class Data {
   columnsChanged() {
     this.columnsText();
     this.input.placeholder = this.example();
-    const { schema } = this.explorer.data, isOther = this.schema && this.schema !== schema;
-    this.schema = schema;
-    // The columns that a read began with are those of its pages.
-    if (isOther && this.point) return this.lost();
-    return this.measure();
+    this.measure();
   }
 
   /** Widths by what is in the first rows; they stay as long as the grid does. */
@@ -296,7 +291,7 @@ export class Data {
 
   drawn(answer) {
     this.code = answer.code;
-    if (!this.chosen) this.explorer.setCode(this.code);
+    if (!this.chosen) this.explorer.setCode(this.code, this);
     const { saved } = this, isOther = !saved || saved.point.name !== answer.point.name;
     if (answer.from === 0 && (isOther || answer.columns.length >= saved.columns.length)) {
       this.saved = firstRows(answer, SAVED_PAGE_MAX);
@@ -509,7 +504,7 @@ export class Data {
       this.side.hidden = false;
       refill(this.side, h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() })), body);
       this.rowCode = answer.code || this.code;
-      this.explorer.setCode(this.rowCode);
+      this.explorer.setCode(this.rowCode, this);
       // The detail takes room of the rows: the one that it is of stays in sight.
       this.grid.resized();
       this.grid.reveal(i);
@@ -522,7 +517,7 @@ export class Data {
     this.chosen = null;
     this.side.hidden = true;
     this.grid.choose(-1);
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     if (hadFocus) this.grid.root.focus();
   }
 
@@ -545,7 +540,7 @@ export class Data {
     this.measure();
     this.drawEmpty();
     this.drawStatus();
-    if (this.explorer.tab === "data") this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     for (const control of this.bar.querySelectorAll("input,button")) control.disabled = true;
   }
 

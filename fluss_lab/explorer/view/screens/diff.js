@@ -45,7 +45,7 @@ export class Diff {
 
   show() {
     const { explorer } = this;
-    explorer.setCode(this.code);
+    explorer.setCode(this.code, this);
     this.askMoments();
   }
 
@@ -142,7 +142,7 @@ export class Diff {
   failed(error) {
     this.found = null;
     this.code = [];
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     this.makeBar();
     refill(this.status);
     refill(this.list, this.explorer.errorView(error, () => this.compare(), "The two moments cannot be compared"));
@@ -182,7 +182,7 @@ export class Diff {
     const known = this.rows[this.kind];
     if (known) {
       this.code = known.code;
-      this.explorer.setCode(this.code);
+      this.explorer.setCode(this.code, this);
       this.drawRows();
     } else this.more();
   }
@@ -198,7 +198,7 @@ export class Diff {
       if (answer.from === 0 || !all) this.rows[kind] = answer;
       else for (const name of ["rows", "cells", "old"]) if (all[name]) all[name] = [...all[name], ...answer[name]];
       this.code = answer.code;
-      if (this.explorer.tab === "diff") this.explorer.setCode(this.code);
+      this.explorer.setCode(this.code, this);
       if (this.kind === kind) this.drawRows();
     });
   }

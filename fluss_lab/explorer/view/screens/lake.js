@@ -37,7 +37,7 @@ export class Lake {
   }
 
   show() {
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     this.line.draw();
     if (this.explorer.isStatic && !this.answer) refill(this.root, h("p", { class: "sm mut pad" }, "Nothing of the lake is saved with the view: run the cell to read it."));
     else if (!this.explorer.channel.isWaiting("lake")) this.ask(this.before);
@@ -69,7 +69,7 @@ export class Lake {
   failed(error, again) {
     this.answer = null;
     this.code = [];
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     refill(this.root, this.wrong(error, again));
   }
 
@@ -90,14 +90,14 @@ export class Lake {
     this.drawStatus();
     if (isKept) this.draw();
     else this.choose(this.snapshots.at(-1).id, false);
-    if (this.explorer.tab === "lake") this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     return null;
   }
 
   drawNone({ enabled, code }) {
     this.chosen = null;
     this.open(null);
-    if (this.explorer.tab === "lake") this.explorer.setCode(code);
+    this.explorer.setCode(code, this);
     const [title, text] = enabled ? ["No snapshot yet", "The lake holds nothing of this table. The first tiering round makes a snapshot; it shows here at once."]
       : ["Not in the lake", "Only the cluster holds this table. Switched on, what the cluster still holds is tiered from its start."];
     refill(this.root, h("div", { class: "empty" }, h("h3", null, title), h("p", null, text), enabled ? null : h("pre", null, code.join("\n"))));
@@ -167,7 +167,7 @@ export class Lake {
       }
       this.shown = answer;
       this.code = answer.code;
-      if (this.explorer.tab === "lake") this.explorer.setCode(this.code);
+      this.explorer.setCode(this.code, this);
       return this.drawPart();
     });
   }

@@ -30,7 +30,7 @@ export class Overview {
   show() {
     const { explorer } = this;
     explorer.askBuckets();
-    explorer.setCode(explorer.data.buckets && explorer.data.buckets.code);
+    explorer.setCode(explorer.data.buckets && explorer.data.buckets.code, this);
     this.schema();
     this.draw();
   }
@@ -39,7 +39,7 @@ export class Overview {
   update(what) {
     if (what === "schema") this.schema();
     if (what === "buckets") {
-      this.explorer.setCode(this.explorer.data.buckets.code);
+      this.explorer.setCode(this.explorer.data.buckets.code, this);
       this.draw();
     }
   }

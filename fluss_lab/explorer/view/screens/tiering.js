@@ -34,7 +34,7 @@ export class Tiering {
 
   show() {
     const { actions } = this.explorer;
-    this.explorer.setCode(actions.run && actions.code ? actions.code : this.code);
+    this.explorer.setCode(actions.run && actions.code ? actions.code : this.code, this);
     this.ask();
     this.draw();
   }
@@ -54,7 +54,7 @@ export class Tiering {
       if (answer.error) return this.failed(answer.error);
       this.answer = answer;
       this.code = answer.code;
-      if (this.explorer.tab === "tiering" && !this.explorer.actions.run) this.explorer.setCode(answer.code);
+      if (!this.explorer.actions.run) this.explorer.setCode(answer.code, this);
       return this.draw();
     });
   }

@@ -23,7 +23,7 @@ export class Write {
   }
 
   show() {
-    this.explorer.setCode(this.code);
+    this.explorer.setCode(this.code, this);
     if (!this.form) this.askForm();
   }
 
@@ -51,7 +51,7 @@ export class Write {
   setCode(code) {
     if (!code || !code.length) return;
     this.code = code;
-    if (this.explorer.tab === "write") this.explorer.setCode(code);
+    this.explorer.setCode(code, this);
   }
 
   // -- what may be written -------------------------------------------------------------------------------------------
