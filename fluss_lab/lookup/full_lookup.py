@@ -102,6 +102,8 @@ class FullLookup(PlannedLookup):
         if ranges is None:
             return False
         rows.take(batches)
+        if text == point.to_json():
+            return True
         records = sum(each.records for each in ranges)
         if records > max(_FOLLOWED_MIN, _FOLLOWED_RATIO * len(rows)):
             return False

@@ -8,6 +8,7 @@ from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.disk_room import DISK_ROOM
+from tests.mutants.exact_lookups import EXACT_LOOKUPS
 from tests.mutants.explorer_pages import EXPLORER_PAGES
 from tests.mutants.exploring import EXPLORING
 from tests.mutants.filtering import FILTERING
@@ -96,6 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + SPARK_TABLES
     + SPARK_STATEMENTS
     + TABLE_IDENTITY
+    + EXACT_LOOKUPS
     + UNION_READING
     + ACROSS
     + ACTING

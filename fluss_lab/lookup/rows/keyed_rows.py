@@ -94,7 +94,8 @@ class KeyIndex:
             return equal
         ours, theirs = pa.array(rows), pa.array(asked)
         for one, other in zip(self.keys.columns, keys.columns, strict=True):
-            equal &= pc.equal(one.take(ours), other.take(theirs)).to_numpy(zero_copy_only=False)
+            wanted = other if len(asked) == len(other) else other.take(theirs)
+            equal &= pc.equal(one.take(ours), wanted).to_numpy(zero_copy_only=False)
         return equal
 
 

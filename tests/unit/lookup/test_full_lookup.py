@@ -9,7 +9,7 @@ import pytest
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.lookup import FunctionContext, TaskInfo, full_lookup
 from fluss_lab.lookup.rows import kept_rows
-from tests.unit.lookup.lookup_kit import check, opened, planned
+from tests.unit.lookup.lookup_kit import check, found, key_batch, opened, planned
 
 NAMES = {"pk": ("id",), "pk_prefix": ("g",), "pk_parts": ("id",)}
 
@@ -189,3 +189,36 @@ def test_what_cannot_be_kept_is_no_failure(make_keyed, seed, tmp_path, monkeypat
     function = planned(table, "full", ("id",))
     for _ in range(2):
         assert counted(table, function, table.keep(), tmp_path, random.Random(seed))["loads"] == 1
+
+
+def test_rows_of_a_partition_that_has_gone_go(make_keyed, seed, tmp_path):
+    rng = random.Random(seed)
+    table = make_keyed("pk_parts", seed)
+    table.upsert([row(1) | {"p": "p1"}, row(1) | {"p": "p2"}, row(2) | {"p": "p2"}])
+    functions = {mode: planned(table, mode, ("id",)) for mode in ("full", "remote")}
+    for again in range(2):
+        moment = table.keep()
+        for mode, function in functions.items():
+            with opened(function, moment, tmp_path / mode):
+                check(table, function, moment, rng)
+                keys = key_batch(table, ("id",), [{"id": 1}, {"id": 2}])
+                assert [len(each) for each in found(function, keys)] == [[2, 1], [1, 0]][again]
+        if not again:
+            table.connection.admin().drop_partition(table.history.path, {"p": "p2"}, lake=True, discard_untiered=True)
+            table.history.model.drop_partition("p2")
+            table.history.logs = {place: log for place, log in table.history.logs.items() if place[0] != "p2"}
+
+
+@pytest.mark.parametrize("mode", ["full", "remote"])
+def test_a_join_of_keys_alone_counts_their_rows(mode, make_keyed, tmp_path):
+    table = make_keyed("pk_prefix")
+    table.upsert([{"g": 1, "word": word, "name": None, "x": None} for word in ("a", "b")])
+    function, moment = planned(table, mode, ("g",), []), table.keep()
+    keys = key_batch(table, ("g",), [{"g": 2}, {"g": 1}])
+    for _ in range(2):
+        with opened(function, moment, tmp_path):
+            for _ in range(2):
+                answer = function.lookup(keys)
+                assert answer.positions.tolist() == [1, 1]
+                assert answer.rows.num_rows == 2
+                assert not answer.rows.schema.names
