@@ -29,7 +29,7 @@ GROWN_KEYS = 10_000_000
 #: Rows a batch, batches measured, and the goals: rows a second, times the peer.
 UPSERTS = ((1_000, 1_000, "1.0 M; 5 x"), (10_000, 200, "2 M; 5 x"), (100_000, 20, "2 M; 5 x"))
 DESCRIPTOR = make_descriptor(SCHEMA, primary_key=["id"])
-ROWS_SCHEMA = DESCRIPTOR.schema.arrow()
+ROWS_SCHEMA = DESCRIPTOR.schema.arrow_schema
 UPSERT = b"\3"
 #: What a virtual machine hands out for the first time is slow to touch; that is not what is measured.
 WARM_BYTES = 3 << 30
@@ -124,7 +124,7 @@ def _reading(figures: Figures, store: KvStore) -> None:
 
 def _prefixes(figures: Figures) -> None:
     descriptor = make_descriptor({"a": "bigint", "b": "int", "v": "string"}, primary_key=["a", "b"], bucket_key=["a"])
-    schema = descriptor.schema.arrow()
+    schema = descriptor.schema.arrow_schema
     store = KvStore(descriptor, 1, {1: schema})
     for start in range(0, KEYS, 100_000):
         number = np.arange(start, start + 100_000)

@@ -61,7 +61,7 @@ def fill(connection: Connection, count: int) -> None:
         "note": "string",
     }
     info = admin.create_table(PATH, make_descriptor(columns, buckets=BUCKETS, properties=lake))
-    assert info.schema.arrow().names == SCHEMA.names
+    assert info.schema.arrow_schema.names == SCHEMA.names
     batch, tiered = rows(BATCH_ROWS), False
     with connection.append_writer(PATH) as writer:
         for number in range(0, count, BATCH_ROWS):
@@ -69,7 +69,7 @@ def fill(connection: Connection, count: int) -> None:
                 writer.flush()
                 run_round(connection, storage, LocalTieringExecutor(), table_id=info.table_id)
                 tiered = True
-            writer.append(batch.cast(info.schema.arrow()))
+            writer.append(batch.cast(info.schema.arrow_schema))
 
 
 def _measure(cluster: EmbeddedCluster, figures: Figures, what: str, where: str | None) -> None:

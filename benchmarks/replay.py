@@ -120,7 +120,7 @@ class _Changes:
     """The log of a bucket: inserts, and later of what there is a third updated and some deleted, at random."""
 
     def __init__(self, info: TableInfo, share: int) -> None:
-        self._schema = info.schema.arrow()
+        self._schema = info.schema.arrow_schema
         self._random = np.random.default_rng(3)
         self._base = rows(share)
         self._live = np.empty(0, np.int64)

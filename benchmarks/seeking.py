@@ -109,7 +109,7 @@ def _written(kit: LakeKit, size: Size, *, is_keyed: bool) -> tuple[TableInfo, in
 
 def _rows(info: TableInfo, ids: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
     values = pa.array(ids)
-    return pa.RecordBatch.from_arrays([values] * (WIDTH + 1), schema=info.schema.arrow())
+    return pa.RecordBatch.from_arrays([values] * (WIDTH + 1), schema=info.schema.arrow_schema)
 
 
 def _appends(info: TableInfo, first: int, count: int) -> LogRecords:

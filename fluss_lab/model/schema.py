@@ -55,10 +55,6 @@ class Schema:
                 return column
         raise InvalidSchemaError(f"no column {name!r}; the columns are {', '.join(self.names)}")
 
-    def arrow(self) -> pa.Schema:
-        """Return `arrow_schema`."""
-        return self.arrow_schema
-
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """Return the Arrow schema in which rows of the table travel: columns in order, keys not null. Made once."""

@@ -75,7 +75,7 @@ def all_types_row(n: int) -> dict[str, Any]:
 
 def all_types_rows(info: TableInfo, count: int) -> pa.Table:
     """Return that many rows of a table with these columns."""
-    return pa.Table.from_pylist([all_types_row(n) for n in range(count)], info.schema.arrow())
+    return pa.Table.from_pylist([all_types_row(n) for n in range(count)], info.schema.arrow_schema)
 
 
 def plain(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

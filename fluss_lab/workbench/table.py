@@ -81,7 +81,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the table's rows."""
-        return self.info.schema.arrow()
+        return self.info.schema.arrow_schema
 
     def buckets(self, *, patient: bool = True) -> Listing:
         """Return, per bucket: offsets in the cluster, what the lake holds of it, lag in records, bytes, leader.

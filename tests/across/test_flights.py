@@ -184,7 +184,7 @@ class Flights:
         return pa.table({**system, **self._table(rows)})
 
     def _table(self, rows: Any) -> dict[str, pa.Array]:
-        types = self.info.schema.arrow()
+        types = self.info.schema.arrow_schema
         columns = list(zip(*rows, strict=True))
         return {
             name: pa.array(values, types.field(name).type) for name, values in zip(self.columns, columns, strict=True)

@@ -44,7 +44,7 @@ class World:
         self.keyed = self._keyed(DATABASE, "rows")
         self.canary = admin.create_table(TablePath(AVIARY, "canary"), make_descriptor(types))
         self.keyed_canary = self._keyed(AVIARY, "canary_rows")
-        self.schema = self.log.descriptor.schema.arrow()
+        self.schema = self.log.descriptor.schema.arrow_schema
         rows = [{"id": number, "name": f"n{number}", "price": number / 4} for number in range(CANARY_ROWS)]
         self.rows = pa.Table.from_pylist(rows, schema=self.schema)
         with self.connection.append_writer(self.canary.path) as writer:

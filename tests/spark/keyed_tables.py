@@ -47,11 +47,13 @@ class Flights:
         rows = [_row(rng) for _ in range(count)]
         with self.cluster.connection.upsert_writer(self.path) as writer:
             self.clock.advance(10)
-            writer.upsert(pa.Table.from_pylist(rows, self.info.schema.arrow()))
+            writer.upsert(pa.Table.from_pylist(rows, self.info.schema.arrow_schema))
             writer.flush()
             self.clock.advance(10)
             gone = [{name: row[name] for name in KEY} for row in rows[: count // 10]]
-            writer.delete(pa.Table.from_pylist(gone, pa.schema([self.info.schema.arrow().field(name) for name in KEY])))
+            writer.delete(
+                pa.Table.from_pylist(gone, pa.schema([self.info.schema.arrow_schema.field(name) for name in KEY]))
+            )
         self.clock.advance(10)
 
     def tier(self) -> None:

@@ -221,7 +221,7 @@ def limit_scan(
         raise InvalidRequestError(f"limit scan of {info.path}: expected a limit in [0, {_LIMIT_MAX}], found {limit!r}")
     scan = _LimitScan(connection, info)
     rows = scan.latest(limit, partitions) if info.is_log_table else scan.live(limit, partitions)
-    return pa.Table.from_batches(rows, info.schema.arrow())
+    return pa.Table.from_batches(rows, info.schema.arrow_schema)
 
 
 class _LimitScan:

@@ -70,7 +70,7 @@ class Projection:
         if (found := self._full.get(schema_id)) is None:
             if self._schema_of is None:
                 raise CorruptDataError(f"expected schema id {self._schema_id}, found {schema_id}; open the table again")
-            found = self._full[schema_id] = self._schema_of(schema_id).arrow()
+            found = self._full[schema_id] = self._schema_of(schema_id).arrow_schema
         return found
 
     def wire_schema(self, schema_id: int) -> pa.Schema:

@@ -245,7 +245,7 @@ def take_records(records: LogRecords, at: NDArray[Any]) -> LogRecords:
 
 def no_records(info: TableInfo) -> LogRecords:
     """Return no records, in all columns of a table."""
-    schema = info.schema.arrow()
+    schema = info.schema.arrow_schema
     rows = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     empty = pa.array([], pa.int64())
     return LogRecords(rows, empty, empty)

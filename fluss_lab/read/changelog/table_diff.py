@@ -216,7 +216,7 @@ def _grown(source: TableSource, part: ChangelogRange) -> NetChange:
 
 
 def _rows(info: TableInfo, records: Sequence[LogRecords]) -> pa.Table:
-    found = pa.Table.from_batches([each.rows for each in records if len(each)], info.schema.arrow())
+    found = pa.Table.from_batches([each.rows for each in records if len(each)], info.schema.arrow_schema)
     return found.replace_schema_metadata(for_pandas(found.schema).metadata)
 
 

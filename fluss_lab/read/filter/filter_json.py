@@ -34,7 +34,7 @@ def filter_from_json(text: str, schema: Schema) -> Filter:
     """
     try:
         value = json.loads(text)
-        types = {field.name: field.type for field in schema.arrow()} | SYSTEM_TYPES
+        types = {field.name: field.type for field in schema.arrow_schema} | SYSTEM_TYPES
         node = _tree(value["predicate"], types, _literals(value["literals"]))
         return filter_of(node, str(value["text"]))
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, pa.ArrowException) as error:

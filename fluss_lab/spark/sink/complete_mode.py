@@ -65,7 +65,7 @@ def stage_gone(
     Cost: reads the keys of the table; memory of its keys and the batch's.
     """
     info = form.info
-    keys = pa.schema([info.schema.arrow().field(name) for name in info.schema.primary_key])
+    keys = pa.schema([info.schema.arrow_schema.field(name) for name in info.schema.primary_key])
     held = TableReader(connection, info.path).scan(columns=keys.names).to_arrow().select(keys.names).cast(keys)
     kept = pa.concat_tables([keys.empty_table(), *_keys_of(folder, staged, keys)])
     gone = held.join(kept, keys.names, join_type="left anti")

@@ -91,7 +91,7 @@ class RowForm:
     def body(self) -> pa.Schema:
         """Return the Arrow schema in which rows travel."""
         if not self.keyed:
-            return self.info.schema.arrow()
+            return self.info.schema.arrow_schema
         return body_schema(self.info, self.info.schema.names if self.targets is None else self.targets)
 
     @property

@@ -83,9 +83,11 @@ class CatalogConformance(LakeFormat):
         kit.again().catalog.alter_table(new)
         kit.commit(old, stale)
         rows = [row_of(n) | {"extra": n, "note": "x"} for n in (5, 6)]
-        last = kit.commit(new, kit.write(new, [log_records(pa.RecordBatch.from_pylist(rows, new.schema.arrow()), 5)]))
+        last = kit.commit(
+            new, kit.write(new, [log_records(pa.RecordBatch.from_pylist(rows, new.schema.arrow_schema), 5)])
+        )
         found = kit.rows(new, last)
-        assert found.schema.equals(new.schema.arrow())
+        assert found.schema.equals(new.schema.arrow_schema)
         assert found["extra"].to_pylist() == [None] * 5 + [5, 6]
         assert found["id"].to_pylist() == list(range(7))
         # Who still has the old definition reads what it knows.

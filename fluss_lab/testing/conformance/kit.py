@@ -167,7 +167,7 @@ class LakeKit:
         batches = [batch for _, batch in source.read(splits, names, **options)]
         if batches:
             return pa.Table.from_batches(batches)
-        known = info.schema.arrow()
+        known = info.schema.arrow_schema
         return pa.schema([known.field(name) for name in names if name in known.names]).empty_table()
 
     def offsets(self, info: TableInfo, snapshot_id: int) -> dict[int, list[int]]:
@@ -232,7 +232,7 @@ def row_of(offset: int, partition: str | None = None) -> dict[str, Any]:
 def records(info: TableInfo, count: int, first: int = 0, partition: str | None = None) -> LogRecords:
     """Return records ``[first, first + count)`` of a bucket of a table with `COLUMNS`."""
     rows = [row_of(offset, partition) for offset in range(first, first + count)]
-    return log_records(pa.RecordBatch.from_pylist(rows, schema=info.schema.arrow()), first)
+    return log_records(pa.RecordBatch.from_pylist(rows, schema=info.schema.arrow_schema), first)
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:

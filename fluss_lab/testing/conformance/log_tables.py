@@ -119,7 +119,7 @@ class LogTableConformance(LakeFormat):
     def test_partitions_of_two_columns(self, kit: LakeKit) -> None:
         """The partition's name joins the values."""
         info = kit.table({**COLUMNS, "p": "string", "q": "string"}, partitioned_by=["p", "q"])
-        rows = pa.RecordBatch.from_pylist([row_of(n, "x") | {"q": "y"} for n in range(3)], info.schema.arrow())
+        rows = pa.RecordBatch.from_pylist([row_of(n, "x") | {"q": "y"} for n in range(3)], info.schema.arrow_schema)
         snapshot = kit.commit(info, kit.write(info, [log_records(rows)], 0, "x$y"))
         assert kit.rows(info, snapshot, ["q"], stops={("x$y", 0): 2})["q"].to_pylist() == ["y", "y"]
 
@@ -134,7 +134,7 @@ class LogTableConformance(LakeFormat):
             if number:
                 kit.catalog.alter_table(versions[number])
             rows = all_types_rows(versions[-1], 3).select(versions[number].schema.names)
-            rows = rows.cast(versions[number].schema.arrow())
+            rows = rows.cast(versions[number].schema.arrow_schema)
             snapshot = kit.commit(
                 versions[number], kit.write(versions[number], [log_records(rows, 3 * (number > 0) + 3 * (number > 1))])
             )
@@ -143,7 +143,7 @@ class LogTableConformance(LakeFormat):
         assert_same(found.slice(6), all_types_rows(last, 3))
         assert found.slice(0, 6).select(last.schema.names[2:]).to_pylist() == [dict.fromkeys(last.schema.names[2:])] * 6
         assert kit.rows(last, snapshot, ["id"], where=pc.field("txt").is_null())["id"].to_pylist() == [0, 1, 2] * 2
-        assert kit.rows(last, snapshot, ["rec"]).schema.field("rec").type == last.schema.arrow().field("rec").type
+        assert kit.rows(last, snapshot, ["rec"]).schema.field("rec").type == last.schema.arrow_schema.field("rec").type
 
     def test_long_splits(self, kit: LakeKit) -> None:
         """Many small runs and one long one: order is kept, and read in pieces."""
@@ -151,7 +151,7 @@ class LogTableConformance(LakeFormat):
         count = 150_000
         rows = pa.record_batch(
             {"id": pa.array(range(count)), "text": pa.array([f"row {n}" for n in range(count)])}
-        ).cast(info.schema.arrow())
+        ).cast(info.schema.arrow_schema)
         whole = log_records(rows)
         cuts = [0, *range(1, 2000, 37), 2000, 140_000, count]
         runs = [whole.clip(start, stop) for start, stop in pairwise(cuts)]
@@ -165,7 +165,7 @@ class LogTableConformance(LakeFormat):
         """A few rows of megabytes each."""
         info = kit.table({"id": "bigint", "text": "string"})
         rows = pa.RecordBatch.from_pylist(
-            [{"id": n, "text": chr(97 + n) * 2_000_000} for n in range(5)], info.schema.arrow()
+            [{"id": n, "text": chr(97 + n) * 2_000_000} for n in range(5)], info.schema.arrow_schema
         )
         snapshot = kit.commit(info, kit.write(info, [log_records(rows)]))
         assert kit.rows(info, snapshot).equals(pa.Table.from_batches([rows]))
@@ -224,7 +224,7 @@ class LogSourceConformance(LakeFormat):
             assert [n for run in runs for n in run.timestamps_ms.to_pylist()] == [
                 EPOCH_MS + n for n in range(start, stop)
             ]
-            assert all(run.rows.schema.equals(info.schema.arrow()) for run in runs)
+            assert all(run.rows.schema.equals(info.schema.arrow_schema) for run in runs)
 
     def test_every_type(self, kit: LakeKit) -> None:
         """Records have the table's own types and values, projected too."""
@@ -243,7 +243,7 @@ class LogSourceConformance(LakeFormat):
         kit.append(old, 3)
         new = altered(old, extra="int")
         kit.catalog.alter_table(new)
-        rows = pa.RecordBatch.from_pylist([row_of(3) | {"extra": 5}], new.schema.arrow())
+        rows = pa.RecordBatch.from_pylist([row_of(3) | {"extra": 5}], new.schema.arrow_schema)
         snapshot = kit.commit(new, kit.write(new, [log_records(rows, 3)]))
         runs = list(kit.log_source(new).fetch_log_records(FetchContext(1, 4, None, 0, snapshot, ("extra", "id"))))
         assert [row for run in runs for row in run.rows.to_pylist()] == [
@@ -277,7 +277,7 @@ class LogSourceConformance(LakeFormat):
             for _ in range(size):
                 now += rng.choice([0, 0, 1, 1000])
                 times.append(now)
-            rows = pa.RecordBatch.from_pylist([row_of(n) for n in range(start, start + size)], info.schema.arrow())
+            rows = pa.RecordBatch.from_pylist([row_of(n) for n in range(start, start + size)], info.schema.arrow_schema)
             snapshot = kit.commit(info, kit.write(info, [log_records(rows, start, times[start:])], 1))
         source = kit.log_source(info)
         for wanted in [0, times[0], times[-1], *(rng.randint(EPOCH_MS - 10, times[-1]) for _ in range(20))]:

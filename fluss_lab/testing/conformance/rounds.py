@@ -76,7 +76,7 @@ class ClusterKit:
         first = self.appended.get(info.path, 0)
         rows = [row_of(n, partition) for n in range(first, first + count)]
         with self.connection.append_writer(info.path) as writer:
-            writer.append(pa.Table.from_pylist(rows, info.schema.arrow())).result()
+            writer.append(pa.Table.from_pylist(rows, info.schema.arrow_schema)).result()
         self.appended[info.path] = first + count
 
     def tier(self, info: TableInfo, *, options: TieringOptions = CUT) -> TieringReport:
@@ -314,9 +314,9 @@ class RoundConformance(KeyedChecks):
             for _ in range(3):
                 keys = rng.sample(range(60), count // 2)
                 rows = [{"id": key, "name": f"n{rng.randrange(9)}", "x": rng.choice([None, 0.5, -1.0])} for key in keys]
-                writer.upsert(pa.Table.from_pylist(rows, info.schema.arrow())).result()
+                writer.upsert(pa.Table.from_pylist(rows, info.schema.arrow_schema)).result()
                 gone = [{"id": key} for key in rng.sample(range(60), count // 4)]
-                writer.delete(pa.Table.from_pylist(gone, pa.schema([info.schema.arrow().field("id")]))).result()
+                writer.delete(pa.Table.from_pylist(gone, pa.schema([info.schema.arrow_schema.field("id")]))).result()
 
     def test_rounds_of_a_primary_key_table(self, cluster: ClusterKit, rng: random.Random) -> None:
         """Random upserts and deletes; after every round the lake holds the rows that the cluster holds."""

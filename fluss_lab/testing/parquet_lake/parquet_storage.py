@@ -270,7 +270,7 @@ def read_state(storage: ParquetLakeStorage, table: TableInfo) -> pa.Table:
     buckets: dict[tuple[str, int], list[LakeFile]] = {}
     for file in files:
         buckets.setdefault((file.partition or "", file.bucket), []).append(file)
-    schema = pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS])
+    schema = pa.schema([*table.schema.arrow_schema, *SYSTEM_FIELDS])
     parts = [_live(folder, table, buckets[key]).select(schema.names) for key in sorted(buckets)]
     return pa.concat_tables([schema.empty_table(), *parts])
 

@@ -143,7 +143,7 @@ def _read(kind: type[T], version: int, data: bytes) -> T:
 def file_schema(table: TableInfo) -> pa.Schema:
     """Return the columns of a table's files: the user's, the system's, of a primary-key table two more."""
     keyed = () if table.is_log_table else (CHANGE_TYPE, PREVIOUS_OFFSET)
-    return pa.schema([*table.schema.arrow(), *SYSTEM_FIELDS, *keyed])
+    return pa.schema([*table.schema.arrow_schema, *SYSTEM_FIELDS, *keyed])
 
 
 class ParquetLakeWriter(LakeWriter[ParquetWriteResult]):

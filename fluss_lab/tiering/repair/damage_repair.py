@@ -291,7 +291,7 @@ def lake_bucket_rows(
     source = storage.create_lake_source(table)
     stops = {place: stop}
     splits = source.plan(snapshot_id, stops=stops)
-    user = table.descriptor.schema.arrow()
+    user = table.descriptor.schema.arrow_schema
     names = [*user.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
     system = [field for field in SYSTEM_FIELDS if field.name in names]
     found = pa.Table.from_batches(

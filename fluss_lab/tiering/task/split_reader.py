@@ -146,7 +146,9 @@ def snapshot_rows(connection: Connection, table: TableInfo, split: TieringSnapsh
     metadata = connection.admin().kv_snapshot_metadata(table, bucket.bucket, split.snapshot_id, partition)
     if metadata.log_offset != split.log_offset:
         raise CorruptDataError(f"{split}: the snapshot is at log offset {metadata.log_offset} now")
-    schemas = {each: connection.schema(table, each).arrow() for each in range(_FIRST_SCHEMA_ID, table.schema_id + 1)}
+    schemas = {
+        each: connection.schema(table, each).arrow_schema for each in range(_FIRST_SCHEMA_ID, table.schema_id + 1)
+    }
     for run in in_order(read_snapshot(metadata, schemas, schema_id=table.schema_id), split):
         count = len(run)
         yield LogRecords(

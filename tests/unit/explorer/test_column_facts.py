@@ -18,7 +18,7 @@ def fitting(condition, values, of):
     """Return how many values a condition lets pass, as a read has it."""
     schema = make_descriptor({"c": of}).schema
     made = compile_filter(condition, schema)
-    return made.apply(pa.record_batch({"c": pa.array(values, schema.arrow().field("c").type)})).num_rows
+    return made.apply(pa.record_batch({"c": pa.array(values, schema.arrow_schema.field("c").type)})).num_rows
 
 
 @pytest.mark.parametrize(

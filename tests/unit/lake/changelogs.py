@@ -182,7 +182,7 @@ def events_of(lake, info, files) -> list[tuple]:
     for file in files:
         for batch in read_events(table.io, file):
             user = {}
-            for each in info.schema.arrow():
+            for each in info.schema.arrow_schema:
                 column = pa.nulls(len(batch), each.type)
                 if ids[each.name] in batch.schema.names:
                     column = batch.column(ids[each.name])
@@ -204,7 +204,7 @@ def expected_rows(lake, info, changelog: Changelog, bucket: int = 0) -> pa.Table
     """Return the live rows as the lake has them, ascending by offset."""
     schema = pa.schema([field.remove_metadata() for field in lake.load(info).schema().as_arrow()])
     live = changelog.rows()
-    rows = pa.Table.from_pylist(list(live.values()), schema=info.schema.arrow())
+    rows = pa.Table.from_pylist(list(live.values()), schema=info.schema.arrow_schema)
     offsets = np.array(list(live), dtype=np.int64)
     stamps = np.array([changelog.log[offset].timestamp_ms for offset in live], dtype=np.int64) * 1000
     return pa.table(

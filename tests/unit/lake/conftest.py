@@ -105,7 +105,7 @@ class Lake:
         batches = [batch for _, batch in source.read(splits, names, **options)]
         if batches:
             return pa.Table.from_batches(batches)
-        return pa.schema([info.schema.arrow().field(name) for name in names]).empty_table()
+        return pa.schema([info.schema.arrow_schema.field(name) for name in names]).empty_table()
 
 
 @pytest.fixture

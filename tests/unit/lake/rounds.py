@@ -47,7 +47,7 @@ class KeyedLake:
         self.lake = lake
         self.info = info
         key = tuple(info.descriptor.schema.primary_key)
-        self.logs = {bucket: Changelog(info.schema.arrow(), key) for bucket in range(buckets)}
+        self.logs = {bucket: Changelog(info.schema.arrow_schema, key) for bucket in range(buckets)}
         self.tiered = dict.fromkeys(self.logs, 0)
 
     def change(self, rng: random.Random, count: int, keys: int = 40) -> None:

@@ -32,7 +32,7 @@ class Damaged:
         for first in range(0, 600, 200):
             ids = range(first, first + 200)
             rows = pa.RecordBatch.from_pydict(
-                {"id": list(ids), "text": [f"t{n % 7}" for n in ids]}, self.log.schema.arrow()
+                {"id": list(ids), "text": [f"t{n % 7}" for n in ids]}, self.log.schema.arrow_schema
             )
             lake.append(self.log, rows, first)
         self.keyed = lake.table(

@@ -48,7 +48,7 @@ def test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody():
 
 def test_key_and_partition_columns_become_not_null():
     made = make_descriptor(SCHEMA, partitioned_by=["day"], bucket_key=["id"])
-    assert [field.nullable for field in made.schema.arrow()] == [False, False, True, True]
+    assert [field.nullable for field in made.schema.arrow_schema] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "a.b", "../x", "a" * 129, "ä", "a b", 'a"', "a\x00"])

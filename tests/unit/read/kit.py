@@ -87,8 +87,11 @@ class ModelTable:
     def append(self, rows: list[tuple[Any, ...]]) -> None:
         columns = list(zip(*rows, strict=True))
         table = pa.table(
-            [pa.array(values, field.type) for values, field in zip(columns, self.info.schema.arrow(), strict=True)],
-            schema=self.info.schema.arrow(),
+            [
+                pa.array(values, field.type)
+                for values, field in zip(columns, self.info.schema.arrow_schema, strict=True)
+            ],
+            schema=self.info.schema.arrow_schema,
         )
         with self.connection.append_writer(self.path) as writer:
             writer.append(table).result()

@@ -30,7 +30,7 @@ class Growing:
     def __init__(self, table, rng) -> None:
         self.table, self.rng = table, rng
         self.rows: dict[int, dict[str, object]] = {}
-        self.kinds = {field.name: field.type for field in table.info.schema.arrow()}
+        self.kinds = {field.name: field.type for field in table.info.schema.arrow_schema}
 
     def append(self, count: int) -> None:
         first = len(self.rows)
@@ -49,7 +49,7 @@ class Growing:
 
     def alter(self, **columns: str) -> None:
         info = self.table.connection.admin().alter_table(self.table.path, add_columns=columns)
-        self.kinds = {field.name: field.type for field in info.schema.arrow()}
+        self.kinds = {field.name: field.type for field in info.schema.arrow_schema}
 
     def reader(self) -> TableReader:
         return TableReader(self.table.connection, self.table.path)

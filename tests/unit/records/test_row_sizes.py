@@ -59,7 +59,7 @@ def row(info: TableInfo, number: int, fill: bytes, more: int = 0) -> dict[str, A
     partitioned = {"p": "x"} if info.descriptor.partitioned_by else {}
     given: dict[str, Any] = {"k": 1, "id": number, "n": 1, "b": b"", "c": b"", **partitioned}
     empty: int = sum(4 + (0 if isinstance(value, int) else len(value)) for value in given.values())
-    size = limit_of(info).bytes_max - around_bytes(info.schema.arrow()) - empty + more
+    size = limit_of(info).bytes_max - around_bytes(info.schema.arrow_schema) - empty + more
     return {**given, "b": fill * size}
 
 
@@ -177,7 +177,7 @@ def test_many_of_the_largest_rows_in_one_call(cluster: EmbeddedCluster) -> None:
     keys = [{"id": each["id"]} for each in rows]
     with connection.upsert_writer(info.path) as writer:
         writer.upsert(rows).result()
-        writer.upsert(pa.Table.from_pylist([{**each, "n": 2} for each in rows], info.schema.arrow())).result()
+        writer.upsert(pa.Table.from_pylist([{**each, "n": 2} for each in rows], info.schema.arrow_schema)).result()
         with connection.lookuper(info.path) as lookuper:
             assert lookuper.lookup(keys).to_pylist() == [{**each, "n": 2} for each in rows]
             with connection.upsert_writer(info.path, columns=["id", "n"]) as partly:

@@ -33,7 +33,7 @@ def test_unread_answers_do_not_fill_the_memory_and_others_go_on(tmp_path):
         admin = server.connection.admin()
         admin.create_database("db")
         table = admin.create_table(PATH, make_descriptor({"text": "string"}, buckets=1))
-        rows = pa.table({"text": ["x" * 4000] * 1500}, schema=table.descriptor.schema.arrow())
+        rows = pa.table({"text": ["x" * 4000] * 1500}, schema=table.descriptor.schema.arrow_schema)
         with server.connection.append_writer(PATH) as writer:
             for _ in range(6):
                 writer.append(rows)

@@ -46,7 +46,7 @@ class KeyedTable:
 
     def upsert(self, rows: list[dict[str, Any]]) -> None:
         self._make_partitions(rows)
-        schema = self.info.schema.arrow()
+        schema = self.info.schema.arrow_schema
         names = [name for name in schema.names if any(name in row for row in rows)]
         some = pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in names]))
         with self.tables.connection.upsert_writer(
@@ -57,7 +57,7 @@ class KeyedTable:
         self.remember_times()
 
     def delete(self, keys: list[dict[str, Any]]) -> None:
-        schema = self.info.schema.arrow()
+        schema = self.info.schema.arrow_schema
         fields = pa.schema([schema.field(name) for name in self.info.schema.primary_key])
         with self.tables.connection.upsert_writer(self.info.path) as writer:
             writer.delete(pa.Table.from_pylist(keys, fields))

@@ -99,7 +99,7 @@ class RegisteredTable:
         for number, schema in added.items():
             files.write_json_atomic(folder / f"schema-{number}.json", schema.to_json())
         # In this order: a reader that sees the new id finds its schema.
-        self.schemas = {**self.schemas, **{number: schema.arrow() for number, schema in added.items()}}
+        self.schemas = {**self.schemas, **{number: schema.arrow_schema for number, schema in added.items()}}
         self.descriptor, self.schema_id, self.definition = descriptor, schema_id, definition
 
 
@@ -138,7 +138,7 @@ def kept_schemas(folder: Path) -> dict[int, pa.Schema]:
         if match is None:
             continue
         try:
-            found[int(match[1])] = Schema.from_json(json.loads(path.read_bytes())).arrow()
+            found[int(match[1])] = Schema.from_json(json.loads(path.read_bytes())).arrow_schema
         except UnsupportedError as error:
             raise UnsupportedError(f"{path}: {error}") from error
         except (FlussError, OSError, ValueError) as error:

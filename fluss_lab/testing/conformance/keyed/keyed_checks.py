@@ -130,7 +130,7 @@ def changelog(info: TableInfo, changes: Sequence[KeyedChange]) -> LogRecords | N
     """Return changes as records; None for none."""
     if not changes:
         return None
-    rows = pa.RecordBatch.from_pylist([change.row for change in changes], schema=info.schema.arrow())
+    rows = pa.RecordBatch.from_pylist([change.row for change in changes], schema=info.schema.arrow_schema)
 
     def column(values: list[int], kind: type[np.generic]) -> pa.Array:
         return pa.array(np.array(values, dtype=kind))

@@ -134,7 +134,7 @@ class KeyedLogConformance(KeyedChecks):
         source = logged.log_source(info)
         for names in (None, ("rec", "id", "tiny"), ("at3",)):
             context = FetchContext(3, history.end, None, 0, snapshot, names)
-            schema = info.schema.arrow()
+            schema = info.schema.arrow_schema
             wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
             runs = list(source.fetch_log_records(context))
             assert all(run.rows.schema.equals(wanted) for run in runs)
@@ -194,7 +194,7 @@ class KeyedLogConformance(KeyedChecks):
         none = pa.repeat(pa.scalar(-1, pa.int64()), count)
         for change_type, first, previous in ((ChangeType.INSERT, 0, none), (ChangeType.DELETE, count, ids)):
             rows = pa.RecordBatch.from_arrays(
-                [ids, pa.repeat(pa.scalar(7, pa.int32()), count)], schema=info.schema.arrow()
+                [ids, pa.repeat(pa.scalar(7, pa.int32()), count)], schema=info.schema.arrow_schema
             )
             whole = LogRecords(
                 rows,

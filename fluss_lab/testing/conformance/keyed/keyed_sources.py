@@ -50,7 +50,7 @@ class KeyedSourceConformance(KeyedChecks):
         source = kit.storage.create_lake_source(info)
         splits = splits_from_json(splits_to_json(source.plan(snapshot, stops=stops)))
         options: dict[str, Any] = {"stops": stops, "ended": ended}
-        known = pa.schema([*info.schema.arrow(), *_system_fields()])
+        known = pa.schema([*info.schema.arrow_schema, *_system_fields()])
         found = []
         for split, batch in kit.storage.create_lake_source(info).read(splits, names, where=where, **options):
             assert batch.schema.types == [known.field(name).type for name in names]
@@ -274,7 +274,7 @@ class KeyedSourceConformance(KeyedChecks):
         count = 150_000
         rows = pa.record_batch(
             {"id": pa.array(range(count)), "text": pa.array([f"row {n}" for n in range(count)])},
-            schema=info.schema.arrow(),
+            schema=info.schema.arrow_schema,
         )
         from fluss_lab.model import ChangeType
         from fluss_lab.records import LogRecords

@@ -268,7 +268,7 @@ class KeyedTableConformance(KeyedChecks):
 
         def batch(change_type: int, first: int, previous: pa.Array, value: int) -> LogRecords:
             rows = pa.RecordBatch.from_arrays(
-                [ids, pa.repeat(pa.scalar(value, pa.int32()), count)], schema=info.schema.arrow()
+                [ids, pa.repeat(pa.scalar(value, pa.int32()), count)], schema=info.schema.arrow_schema
             )
             offsets = pa.array(range(first, first + count))
             times = pa.repeat(pa.scalar(EPOCH_MS, pa.int64()), count)

@@ -169,7 +169,7 @@ def test_a_scan_that_paused_for_too_long_says_so(own_cluster):
 
 def test_some_live_rows_of_a_primary_key_table(connection, make_table):
     info = make_table(COLUMNS, primary_key=["id"], buckets=3)
-    assert connection.limit_scan(info.path, 5).schema == info.schema.arrow()
+    assert connection.limit_scan(info.path, 5).schema == info.schema.arrow_schema
     fill(connection, info, 10)
     with connection.upsert_writer(info.path) as writer:
         writer.delete({"id": [0]})

@@ -361,7 +361,7 @@ class _Answers:
 
 
 INFO = TableInfo(TablePath("db", "t"), 7, 1, make_descriptor(COLUMNS, primary_key=["id"]), 0, 0)
-ONE_ROW = pa.RecordBatch.from_pylist([row(4)], schema=INFO.schema.arrow())
+ONE_ROW = pa.RecordBatch.from_pylist([row(4)], schema=INFO.schema.arrow_schema)
 
 
 def answered(found=b"\1\0", rows=ONE_ROW, bucket=0, error_code=0):

@@ -98,7 +98,7 @@ def test_a_scan_from_the_beginning_goes_from_the_lake_to_the_cluster(history):
             for batch in scanner.poll(1.0):
                 rows = found[batch.partition]
                 assert batch.records.base_offset == len(rows)
-                assert batch.rows.schema.equals(history.info.schema.arrow())
+                assert batch.rows.schema.equals(history.info.schema.arrow_schema)
                 assert batch.records.offsets.to_pylist() == batch.rows.column("id").to_pylist()
                 rows += batch.rows.column("id").to_pylist()
     assert found == {"a": list(range(history.end)), "b": list(range(history.end))}

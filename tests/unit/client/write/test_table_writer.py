@@ -61,7 +61,7 @@ def test_every_type_comes_back_as_it_was(connection, make_table):
     assert dict(result.offsets) == {(None, 0): ((0, 3),)}
     (runs,) = [list(read_range(connection, info, TableBucket(info.table_id, None, 0), 0, 3))]
     read = pa.Table.from_batches([run.rows for run in runs])
-    assert read.schema.equals(info.schema.arrow())
+    assert read.schema.equals(info.schema.arrow_schema)
     read = read.set_column(14, "timestamp", read.column("timestamp").cast(pa.timestamp("us")))
     assert read.to_pylist() == rows
 

@@ -53,12 +53,12 @@ def rows_of(seed: int, nulls: float) -> pa.Table:
         {f"c{n}": None if rng.random() < nulls else rng.choice(values) for n, values in enumerate(VALUES.values())}
         for _ in range(rng.randrange(1, 30))
     ]
-    return pa.Table.from_pylist(rows, SCHEMA.arrow())
+    return pa.Table.from_pylist(rows, SCHEMA.arrow_schema)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_frame_keeps_every_value_has_the_same_dtypes_and_goes_back_in(seed):
-    empty = to_pandas(SCHEMA.arrow().empty_table())
+    empty = to_pandas(SCHEMA.arrow_schema.empty_table())
     for nulls in (0.0, 0.3, 1.0):
         table = rows_of(seed, nulls)
         frame = to_pandas(table)
@@ -76,7 +76,7 @@ def _is_nan(value: object) -> bool:
 
 @pytest.mark.parametrize(("text", "dtype"), DTYPES.items())
 def test_integers_and_booleans_are_nullable_types(text, dtype):
-    schema = make_schema({"x": text}).arrow()
+    schema = make_schema({"x": text}).arrow_schema
     for values in ([], [1], [None], [1, None]):
         table = pa.Table.from_pylist([{"x": None if v is None else VALUES[text][0]} for v in values], schema)
         assert to_pandas(table)["x"].dtype == dtype

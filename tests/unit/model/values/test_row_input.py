@@ -38,7 +38,7 @@ def one(type_text: str) -> Schema:
 
 def rows_of(rows: object, schema: Schema) -> list[dict]:
     batches = record_batches(rows, schema)
-    assert all(batch.schema.equals(schema.arrow()) for batch in batches)
+    assert all(batch.schema.equals(schema.arrow_schema) for batch in batches)
     for batch in batches:
         batch.validate(full=True)
     return [row for batch in batches for row in batch.to_pylist()]

@@ -220,7 +220,7 @@ def test_a_difference_shows_what_was_added_removed_and_changed(told):
             {"id": 1, "before.delay": 2, "after.delay": 30}
         ]
         assert found.changed.column_names[:3] == ["id", "before.month", "after.month"]
-        assert found.added.schema == table.info.schema.arrow()
+        assert found.added.schema == table.info.schema.arrow_schema
     assert "1 added, 1 removed, 1 changed" in repr(found)
     html = found._repr_html_()
     assert html.index("+U") < html.index("+I") < html.index("-D")

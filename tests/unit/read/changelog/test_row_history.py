@@ -245,7 +245,7 @@ def test_a_key_of_any_type_that_can_be_one(cluster, clock, numbers, column):
         info = admin.create_table(path, descriptor)
     except (InvalidSchemaError, UnsupportedError):
         pytest.skip("no key can be of this type")
-    arrow = info.schema.arrow()
+    arrow = info.schema.arrow_schema
     values = list({repr(row[column]): row[column] for row in rows}.values())[:4]
 
     def write(n):

@@ -20,7 +20,7 @@ NAN = float("nan")
 def table_of(**columns):
     """Return rows with these columns given, all others null."""
     count = len(next(iter(columns.values())))
-    types = {field.name: field.type for field in SCHEMA.arrow()} | SYSTEM_TYPES
+    types = {field.name: field.type for field in SCHEMA.arrow_schema} | SYSTEM_TYPES
     return pa.table({name: pa.array(columns.get(name, [None] * count), dtype) for name, dtype in types.items()})
 
 

@@ -20,7 +20,7 @@ NAN = float("nan")
 
 def kept(where, **columns):
     count = len(next(iter(columns.values())))
-    types = {field.name: field.type for field in SCHEMA.arrow()} | SYSTEM_TYPES
+    types = {field.name: field.type for field in SCHEMA.arrow_schema} | SYSTEM_TYPES
     batch = pa.record_batch({name: pa.array(columns.get(name, [None] * count), dtype) for name, dtype in types.items()})
     rows = batch.append_column("row", pa.array(range(count)))
     return compile_filter(where, SCHEMA).apply(rows).column("row").to_pylist()

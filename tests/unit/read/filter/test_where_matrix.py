@@ -85,7 +85,7 @@ def rows():
     descriptor = make_descriptor({"id": "int not null"} | {name: dtype for name, (dtype, _) in COLUMNS.items()})
     types = {column.name: column.type.arrow() for column in descriptor.schema.columns}
     arrays = {name: pa.array(column_values(name), types[name]) for name in COLUMNS}
-    return pa.table({"id": pa.array(range(ROWS), pa.int32())} | arrays, schema=descriptor.schema.arrow())
+    return pa.table({"id": pa.array(range(ROWS), pa.int32())} | arrays, schema=descriptor.schema.arrow_schema)
 
 
 def exact(value, name):

@@ -241,7 +241,7 @@ def test_columns_come_in_the_order_asked(make_table):
     table = make_table()
     table.append_random(random.Random(5), 5, ["2013-01"])
     reader = table.reader()
-    assert reader.scan().schema == table.info.schema.arrow()
+    assert reader.scan().schema == table.info.schema.arrow_schema
     asked = ["__offset", "dest", "id", "__timestamp"]
     assert reader.scan(asked).to_arrow().column_names == asked
     assert reader.scan(["__bucket"]).to_arrow().schema == pa.schema([pa.field("__bucket", pa.int32(), nullable=False)])

@@ -203,7 +203,7 @@ def some_row(random: random.Random, descriptor: TableDescriptor, variety: int) -
 def arrow_schema(descriptor: TableDescriptor, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the schema of a request's rows: keys NOT NULL, everything else nullable."""
     keys = descriptor.schema.primary_key
-    fields = [each.with_nullable(each.name not in keys) for each in descriptor.schema.arrow()]
+    fields = [each.with_nullable(each.name not in keys) for each in descriptor.schema.arrow_schema]
     return pa.schema([each for each in fields if columns is None or each.name in columns])
 
 

@@ -72,7 +72,7 @@ class Twins:
         self.table = table
         self.mask = mask
         self.variety = variety
-        self.schemas = {0: table.schema.arrow()}
+        self.schemas = {0: table.schema.arrow_schema}
         self.hashing = KeyHash(random.getrandbits(64), mask)
         self.limits = random.choice([TINY, CompactionLimits()])
         self.store = KvStore(table, 0, self.schemas, hashing=self.hashing, limits=self.limits)
@@ -101,7 +101,7 @@ class Twins:
         assert list(change.change_types) == [record.kind for record in records]
         assert identities(tuples(change.rows)) == identities(record.values for record in records)
         assert change.previous_offsets.tolist() == [record.previous for record in records]
-        assert change.rows.schema == self.table.schema.arrow()
+        assert change.rows.schema == self.table.schema.arrow_schema
         change.rows.validate(full=True)
         self.store.commit(change, self.clock)
         self.log.append((change.rows, change.change_types, base, self.clock, change.previous_offsets.tolist()))
@@ -130,7 +130,7 @@ class Twins:
             primary_key=self.table.schema.primary_key,
             properties=self.table.properties,
         )
-        self.schemas = {**self.schemas, current: self.table.schema.arrow()}
+        self.schemas = {**self.schemas, current: self.table.schema.arrow_schema}
         self.store.define(self.table, current, self.schemas)
         self.model.define(self.table)
 

@@ -30,7 +30,7 @@ def table(columns: dict[str, str] = COLUMNS, key: tuple[str, ...] = ("id",), **m
 
 def opened(descriptor: TableDescriptor | None = None, **more) -> KvStore:
     descriptor = descriptor or table()
-    return KvStore(descriptor, 1, {1: descriptor.schema.arrow()}, **more)
+    return KvStore(descriptor, 1, {1: descriptor.schema.arrow_schema}, **more)
 
 
 def prepared(
@@ -84,7 +84,7 @@ def test_what_changes_nothing_is_no_change():
     put(store, [(1, "a", 0)])
     change = put(store, [(1, "a", 0), (2, None, 0)], [UPSERT, DELETE])
     assert (change.rows.num_rows, change.change_types, change.next_offset) == (0, b"", 1)
-    assert change.rows.schema == table().schema.arrow()
+    assert change.rows.schema == table().schema.arrow_schema
     assert put(store, []).rows.num_rows == 0
     assert store.log_offset == 1
 
@@ -103,7 +103,7 @@ def test_a_delete_gives_the_old_row_whatever_came_with_it():
     put(store, [(1, "a", 5)])
     change = put(store, [(1, "something else", None)], [DELETE])
     assert tuples(change.rows) == [(1, "a", 5)]
-    assert change.rows.schema == table().schema.arrow()
+    assert change.rows.schema == table().schema.arrow_schema
     assert store.row_count == 0
 
 
@@ -126,7 +126,7 @@ def test_a_change_fits_one_state_only():
     with pytest.raises(InternalError, match="all up to 1 already"):
         store.prepare(batch(table(), [(1, "c", 0)]), bytes([UPSERT]), base_offset=0)
     late = prepared(store, [(3, "x", 0)])
-    store.define(table({**COLUMNS, "new": "int"}), 2, {1: table().schema.arrow(), 2: table({**COLUMNS, "new": "int"}).schema.arrow()})  # fmt: skip
+    store.define(table({**COLUMNS, "new": "int"}), 2, {1: table().schema.arrow_schema, 2: table({**COLUMNS, "new": "int"}).schema.arrow_schema})  # fmt: skip
     with pytest.raises(InternalError, match="prepare it again"):
         store.commit(late, 1)
     assert everything(store) == [(1, "a", 0, None)]
@@ -308,7 +308,7 @@ def test_lookups_answer_in_the_order_asked_and_may_ask_twice():
     found, rows = store.lookup(keys)
     assert found.tolist() == [True, False, True, True, True, False]
     assert tuples(rows) == [(998, "n998", 998), (3, "m3", 3), (7, "n7", 7), (998, "n998", 998)]
-    assert rows.schema == table().schema.arrow()
+    assert rows.schema == table().schema.arrow_schema
     found, rows = store.lookup(keys.slice(0, 0), [1])
     assert (found.size, rows.num_rows, rows.schema.names) == (0, 0, ["name"])
 
@@ -353,7 +353,7 @@ def test_columns_are_added_at_the_end():
     put(store, [(1, "a", 0), (2, "b", 0)])
     old_view = store.view()
     wider = table({**COLUMNS, "new": "array<int>", "last": "string"})
-    schemas = {1: table().schema.arrow(), 2: wider.schema.arrow()}
+    schemas = {1: table().schema.arrow_schema, 2: wider.schema.arrow_schema}
     store.define(wider, 2, schemas)
     assert everything(store) == [(1, "a", 0, None, None), (2, "b", 0, None, None)]
     assert [row for rows, *_ in old_view.batches() for row in tuples(rows)] == [(1, "a", 0), (2, "b", 0)]
@@ -377,21 +377,21 @@ def test_columns_are_added_at_the_end():
 def test_other_alterations_are_refused(columns, message):
     store = opened()
     with pytest.raises(InvalidSchemaError, match=message):
-        store.define(table(columns), 2, {2: table(columns).schema.arrow()})
+        store.define(table(columns), 2, {2: table(columns).schema.arrow_schema})
 
 
 # -- replaying -------------------------------------------------------------------------------------------------------------------------
 
 
 def replayed(store: KvStore, rows: list[tuple], kinds: list[int], base: int = 0) -> list[int]:
-    given = pa.RecordBatch.from_arrays(batch(table(), rows).columns, schema=table().schema.arrow())
+    given = pa.RecordBatch.from_arrays(batch(table(), rows).columns, schema=table().schema.arrow_schema)
     return store.replay(given, bytes(kinds), base, 1).tolist()
 
 
 def test_several_batches_are_replayed_as_one():
     rows = [(1, "a", 0), (1, "a", 0), (1, "b", 0), (1, "b", 0), (1, "c", 0), (2, "x", 0)]
     store = opened()
-    given = pa.RecordBatch.from_arrays(batch(table(), rows).columns, schema=table().schema.arrow())
+    given = pa.RecordBatch.from_arrays(batch(table(), rows).columns, schema=table().schema.arrow_schema)
     previous = store.replay(given, bytes([1, 2, 3, 4, 1, 1]), 10, np.array([5, 6, 6, 6, 7, 8]))
     assert previous.tolist() == [-1, 10, 10, 12, -1, -1]
     parts = list(store.view().batches())
@@ -436,7 +436,7 @@ def test_an_image_never_changes_and_a_restored_store_goes_on():
     kept = [live.copy() for live in image.live]
     put(store, [(each, "c", 0) for each in range(100)])
     assert all((now == then).all() for now, then in zip(image.live, kept, strict=True))
-    again = KvStore.restore(table(), 1, {1: table().schema.arrow()}, image)
+    again = KvStore.restore(table(), 1, {1: table().schema.arrow_schema}, image)
     assert (again.log_offset, again.row_count, image.row_count) == (200, 100, 100)
     put(again, [(each, "d", 0) for each in range(100)])
     put(again, [(7, None, 0)], [DELETE])

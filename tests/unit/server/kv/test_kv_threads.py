@@ -25,7 +25,7 @@ DESCRIPTOR = make_descriptor(
     primary_key=["g", "side"],
     bucket_key=["g"],
 )
-SCHEMA = DESCRIPTOR.schema.arrow()
+SCHEMA = DESCRIPTOR.schema.arrow_schema
 
 
 def rows(groups: list[int], number: int) -> pa.RecordBatch:

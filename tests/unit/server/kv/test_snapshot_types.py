@@ -45,7 +45,7 @@ def image(request):
     """An image whose one chunk is a slice of a batch of rows with every type."""
     types = {"id": "bigint not null", **{f"c{at}": each for at, each in enumerate(VALUES)}}
     descriptor = make_descriptor(types, primary_key=["id"])
-    schema = descriptor.schema.arrow()
+    schema = descriptor.schema.arrow_schema
     count = 21
     columns = [pa.array(range(count), pa.int64())]
     for field, values in zip(list(schema)[1:], VALUES.values(), strict=True):
@@ -59,7 +59,7 @@ def image(request):
 def test_every_type_comes_back(tmp_path, image):
     descriptor, written = image
     write(store(tmp_path), written)
-    schema = descriptor.schema.arrow()
+    schema = descriptor.schema.arrow_schema
     _, found = store(tmp_path).load({1: schema})
     assert found.chunks[0].rows.equals(written.chunks[0].rows)
     assert found.chunks[0].rows.schema.equals(schema)
@@ -71,7 +71,7 @@ def test_every_type_comes_back(tmp_path, image):
 def test_a_store_goes_on_from_it(tmp_path, image):
     """Its chunks lie in a mapped file that nobody may write: the store never tries to."""
     descriptor, written = image
-    schemas = {1: descriptor.schema.arrow()}
+    schemas = {1: descriptor.schema.arrow_schema}
     write(store(tmp_path), written)
     snapshots = store(tmp_path)
     _, found = snapshots.load(schemas)

@@ -45,7 +45,7 @@ def put_batch(
     rows: list[Row], changes=None, *, columns=None, types=None, key=KEY, writer_id=-1, sequence=-1, schema_id=1
 ):
     """The bytes of a batch of rows to upsert (or, where `changes` says so, delete)."""
-    schema = make_descriptor(types or TYPES, primary_key=key).schema.arrow()
+    schema = make_descriptor(types or TYPES, primary_key=key).schema.arrow_schema
     fields = [schema.field(name) for name in (columns or schema.names)]
     schema = pa.schema([each.with_nullable(each.name not in key) for each in fields])
     arrays = [pa.array([row.get(each.name) for row in rows], each.type) for each in schema]
@@ -82,7 +82,7 @@ class KvTablet:
         named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
         self.properties.update(named)
         made = make_descriptor(self.types, primary_key=self.key, bucket_key=self.bucket_key, properties=self.properties)
-        self.schema = made.schema.arrow()
+        self.schema = made.schema.arrow_schema
         requests = [
             pb.PbNotifyLeaderAndIsrReqForBucket(
                 physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="people"),

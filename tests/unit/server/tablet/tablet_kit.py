@@ -26,7 +26,7 @@ from fluss_lab.testing.mock_clock import MockClock
 TYPES = {"id": "bigint not null", "name": "string"}
 DESCRIPTOR = make_descriptor(TYPES)
 DESCRIPTOR_JSON = json.dumps(DESCRIPTOR.to_json()).encode()
-SCHEMA = DESCRIPTOR.schema.arrow()
+SCHEMA = DESCRIPTOR.schema.arrow_schema
 TABLE_ID = 7
 OPTIONS = LogOptions(segment_bytes=1 << 20, index_interval_bytes=256, fsync=False, writer_expiration_ms=3_600_000)
 

@@ -48,7 +48,7 @@ class Tables:
         self.lake = lake
         self.log = lake.table(COLUMNS, name="log")
         self.keyed = KeyedLake(lake, lake.table(COLUMNS, primary_key=["id"], buckets=1, name="keyed"))
-        self.keyed.logs = {0: Changelog(self.keyed.info.schema.arrow(), ("id",))}
+        self.keyed.logs = {0: Changelog(self.keyed.info.schema.arrow_schema, ("id",))}
         self.appended = 0
 
     @property
@@ -58,7 +58,7 @@ class Tables:
     def write(self, rng: random.Random, count: int = 20) -> None:
         """Append rows; upsert and delete some keys."""
         rows = [row_of(number) for number in range(self.appended, self.appended + count)]
-        batch = pa.RecordBatch.from_pylist(rows, schema=self.log.schema.arrow())
+        batch = pa.RecordBatch.from_pylist(rows, schema=self.log.schema.arrow_schema)
         self.lake.commit(self.log, self.lake.write(self.log, records(batch, self.appended)))
         self.appended += count
         for _ in range(count):
@@ -98,8 +98,8 @@ class Tables:
                 wanted = self.expected(info, stop)
                 names = [*info.schema.names, "__offset"]
                 found = self.read(info, names, stop)
-                assert found.select(info.schema.names).schema.types == info.schema.arrow().types
-                as_read = pa.Table.from_pylist([row for _, row in wanted], schema=info.schema.arrow())
+                assert found.select(info.schema.names).schema.types == info.schema.arrow_schema.types
+                as_read = pa.Table.from_pylist([row for _, row in wanted], schema=info.schema.arrow_schema)
                 assert found["__offset"].to_pylist() == [offset for offset, _ in wanted]
                 assert found.select(info.schema.names).to_pylist() == as_read.to_pylist()
                 for name, where, hint in (
@@ -116,7 +116,9 @@ class Tables:
         snapshot = self.lake.load(info).metadata.current_snapshot_id
         stops = {(None, 0): stop}
         splits = source.plan(snapshot, stops=stops, where=hint)
-        known = {field.name: field for field in info.schema.arrow()} | {"__offset": pa.field("__offset", pa.int64())}
+        known = {field.name: field for field in info.schema.arrow_schema} | {
+            "__offset": pa.field("__offset", pa.int64())
+        }
         batches = [batch for _, batch in source.read(splits, names, where=where, stops=stops)]
         schema = pa.schema([known[name] for name in names])
         return pa.Table.from_batches(
@@ -231,7 +233,7 @@ def test_values_beyond_the_tables_own_type_are_named(lake):
     """Somebody widened a column and wrote what does not fit."""
     info = lake.table({"id": "int not null", "n": "int"}, primary_key=["id"], buckets=1)
     keyed = KeyedLake(lake, info)
-    keyed.logs = {0: Changelog(info.schema.arrow(), ("id",))}
+    keyed.logs = {0: Changelog(info.schema.arrow_schema, ("id",))}
     keyed.logs[0].upsert({"id": 1, "n": 1})
     keyed.round()
     with lake.load(info).update_schema() as update:
@@ -265,7 +267,7 @@ def test_an_equality_delete_with_keys_beyond_the_type_is_named(lake):
 
     info = lake.table({"id": "int not null", "n": "int"}, primary_key=["id"], buckets=1)
     keyed = KeyedLake(lake, info)
-    keyed.logs = {0: Changelog(info.schema.arrow(), ("id",))}
+    keyed.logs = {0: Changelog(info.schema.arrow_schema, ("id",))}
     keyed.logs[0].upsert({"id": 1, "n": 1})
     keyed.round()
     with lake.load(info).update_schema() as update:

@@ -34,7 +34,7 @@ COLUMNS = {"id": "bigint", "v": "string"}
 
 def rows(info, count, first=0):
     return pa.RecordBatch.from_pylist(
-        [{"id": first + i, "v": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow()
+        [{"id": first + i, "v": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow_schema
     )
 
 

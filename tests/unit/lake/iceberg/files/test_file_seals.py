@@ -28,7 +28,7 @@ def table(lake):
     info = lake.table({"id": "bigint", "text": "string"}, properties=properties)
     for first in (0, 10):
         rows = {"id": list(range(first, first + 10)), "text": [f"t{n}" for n in range(10)]}
-        lake.append(info, pa.RecordBatch.from_pydict(rows, info.schema.arrow()), first)
+        lake.append(info, pa.RecordBatch.from_pydict(rows, info.schema.arrow_schema), first)
     return lake.load(info)
 
 

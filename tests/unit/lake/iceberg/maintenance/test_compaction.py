@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 def rows(info: TableInfo, count, first=0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
-        [{"id": first + i, "name": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow()
+        [{"id": first + i, "name": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow_schema
     )
 
 

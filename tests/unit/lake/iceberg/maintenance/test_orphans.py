@@ -204,7 +204,7 @@ def test_partitions_of_any_name_are_told_from_orphans(lake):
     info = lake.table(columns, buckets=1, partitioned_by=["p"])
     for number, name in enumerate(("a b", "50%", "x=y", "ü", "q?r", "s#t")):
         values = [{"id": number, "name": "n", "p": name}]
-        rows = pa.RecordBatch.from_pylist(values, schema=info.schema.arrow())
+        rows = pa.RecordBatch.from_pylist(values, schema=info.schema.arrow_schema)
         lake.commit(info, lake.write(info, records(rows), partition=name))
     upkeep = Upkeep(lake, info)
     stray = in_folder(upkeep, "data/p=a+b/stray.parquet")

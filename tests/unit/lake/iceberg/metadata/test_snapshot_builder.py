@@ -49,7 +49,7 @@ def log_table(lake, files=4, each=5):
 
 def batch(info, count, first=0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
-        [{"id": first + i, "v": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow()
+        [{"id": first + i, "v": f"v{first + i}"} for i in range(count)], schema=info.schema.arrow_schema
     )
 
 

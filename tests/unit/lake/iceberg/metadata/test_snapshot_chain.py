@@ -124,7 +124,7 @@ def commit_partition(lake, info: TableInfo, log: Changelog, span, number: int, *
 
 
 def partition_log(info: TableInfo, rng, count) -> Changelog:
-    log = Changelog(info.schema.arrow(), ("id", "p"))
+    log = Changelog(info.schema.arrow_schema, ("id", "p"))
     for _ in range(count):
         number = rng.randrange(10)
         if rng.random() < 0.3:

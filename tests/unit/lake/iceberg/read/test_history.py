@@ -195,7 +195,7 @@ FOREIGN_CHANGES = {
 @pytest.mark.parametrize("message", FOREIGN_CHANGES)
 def test_what_others_may_not_change(lake, message):
     info = lake.table(COLUMNS | {"r": "row<x int>"})
-    mine = lake.write(info, records(pa.RecordBatch.from_pylist([{"id": 1, "v": "x"}], schema=info.schema.arrow())))
+    mine = lake.write(info, records(pa.RecordBatch.from_pylist([{"id": 1, "v": "x"}], schema=info.schema.arrow_schema)))
     FOREIGN_CHANGES[message](lake.load(info))
     with pytest.raises(UnsupportedError, match=message):
         lake.factory.describe_table(info)

@@ -17,7 +17,9 @@ COLUMNS = {"id": "bigint", "text": "string"}
 
 def rows(info, count, first=0):
     ids = np.arange(first, first + count)
-    return pa.RecordBatch.from_arrays([pa.array(ids), pa.array([f"t{i}" for i in ids])], schema=info.schema.arrow())
+    return pa.RecordBatch.from_arrays(
+        [pa.array(ids), pa.array([f"t{i}" for i in ids])], schema=info.schema.arrow_schema
+    )
 
 
 def fetch(lake, info, snapshot, start, stop, *, projection=None, partition=None, bucket=0):
@@ -111,14 +113,14 @@ def test_any_range_comes_back_in_order(lake, table, seed):
         for run in runs:
             assert run.rows.column("id").to_pylist() == run.offsets.to_pylist()
             assert run.timestamps_ms.to_pylist() == [EPOCH_MS + offset for offset in run.offsets.to_pylist()]
-            assert run.rows.schema == table.schema.arrow()
+            assert run.rows.schema == table.schema.arrow_schema
             assert run.change_types is None
             assert len(run) <= 50
 
 
 def test_projections_in_the_order_asked(lake):
     table = lake.table({"a": "tinyint", "b": "string", "c": "char(2)"})
-    batch = pa.RecordBatch.from_pylist([{"a": 1, "b": "x", "c": "yz"}], schema=table.schema.arrow())
+    batch = pa.RecordBatch.from_pylist([{"a": 1, "b": "x", "c": "yz"}], schema=table.schema.arrow_schema)
     snapshot = lake.append(table, batch)
     (run,) = fetch(lake, table, snapshot, 0, 1, projection=("c", "a"))
     assert run.rows.schema.names == ["c", "a"]
@@ -130,7 +132,7 @@ def test_projections_in_the_order_asked(lake):
 def test_partitions_do_not_mix(lake):
     table = lake.table({"id": "bigint", "p": "string"}, partitioned_by=["p"])
     for p in ("x", "y"):
-        batch = pa.RecordBatch.from_pylist([{"id": ord(p), "p": p}], schema=table.schema.arrow())
+        batch = pa.RecordBatch.from_pylist([{"id": ord(p), "p": p}], schema=table.schema.arrow_schema)
         snapshot = lake.append(table, batch, partition=p)
     (run,) = fetch(lake, table, snapshot, 0, 1, partition="y")
     assert run.rows.to_pylist() == [{"id": ord("y"), "p": "y"}]
@@ -196,7 +198,7 @@ def test_fetching_holds_one_row_group(lake):
     """The records come while the file is read, not after it."""
     table = lake.table({"b": "bytes"}, properties={"iceberg.write.parquet.row-group-limit": "10"})
     batch = pa.RecordBatch.from_arrays(
-        [pa.array([bytes([i]) * 100_000 for i in range(100)])], schema=table.schema.arrow()
+        [pa.array([bytes([i]) * 100_000 for i in range(100)])], schema=table.schema.arrow_schema
     )
     snapshot = lake.append(table, batch)
     before = pa.total_allocated_bytes()

@@ -21,7 +21,7 @@ WIDE = {"id": "bigint not null", "a": "string", "b": "int", "name": "string"}
 
 
 def batch(info, values):
-    return pa.RecordBatch.from_pylist(values, schema=info.schema.arrow())
+    return pa.RecordBatch.from_pylist(values, schema=info.schema.arrow_schema)
 
 
 def appended(lake, info, count, first=0, size=None):

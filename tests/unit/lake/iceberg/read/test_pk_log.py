@@ -222,7 +222,7 @@ def test_rows_that_were_ended_are_read_by_field_id(lake):
     """Columns that somebody renamed and widened in the lake, and one that was added: old events and new ones."""
     columns = {"id": "int not null", "n": "int", "s": "row<a int, b string>"}
     info = lake.table(columns, primary_key=["id"], buckets=1)
-    log = Changelog(info.schema.arrow(), ("id",))
+    log = Changelog(info.schema.arrow_schema, ("id",))
 
     def round_of(number: int) -> None:
         start = log.end
@@ -239,7 +239,7 @@ def test_rows_that_were_ended_are_read_by_field_id(lake):
     check_log(lake, info, {0: log}, {0: log.end}, random.Random(1))
     new = altered(info, extra="int")
     lake.catalog.alter_table(new)
-    more = Changelog(new.schema.arrow(), log.key, log.log, log.live)
+    more = Changelog(new.schema.arrow_schema, log.key, log.log, log.live)
     for record in more.log:
         record.row["extra"] = None
     start = more.end

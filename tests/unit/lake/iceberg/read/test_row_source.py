@@ -41,7 +41,7 @@ def rows(info, count, first=0, **fixed):
         "at": pa.array(EPOCH_MS + ids * 1000).cast(pa.timestamp("ms")),
         "p": pa.array([fixed.get("p", "")] * count),
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in info.schema.names], schema=info.schema.arrow())
+    return pa.RecordBatch.from_arrays([columns[name] for name in info.schema.names], schema=info.schema.arrow_schema)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_bucket_keys_prune_to_one_bucket(lake):
     ids = np.arange(100)
     buckets = iceberg_bucket_ids(pa.array(ids), 4).to_numpy()
     for bucket in range(4):
-        mine = pa.RecordBatch.from_arrays([pa.array(ids[buckets == bucket])], schema=table.schema.arrow())
+        mine = pa.RecordBatch.from_arrays([pa.array(ids[buckets == bucket])], schema=table.schema.arrow_schema)
         snapshot = lake.append(table, mine, bucket=bucket)
     assert [split[1] for split in planned(lake, table, snapshot, where=EqualTo("id", 42))] == [buckets[42]]
 
@@ -138,7 +138,7 @@ def test_not_a_number_is_kept_and_does_not_mislead_pruning(lake):
     table = lake.table({"x": "double"})
     snapshot = 0
     for first, values in enumerate([[float("nan")] * 3, [1.0, float("nan"), 5.0], [7.0]]):
-        batch = pa.RecordBatch.from_arrays([pa.array(values)], schema=table.schema.arrow())
+        batch = pa.RecordBatch.from_arrays([pa.array(values)], schema=table.schema.arrow_schema)
         snapshot = lake.append(table, batch, first * 3)
     source = lake.storage.create_lake_source(table)
     assert pc.is_nan(lake.rows(table, snapshot).column("x")).to_pylist() == [
@@ -289,7 +289,7 @@ def test_a_renamed_column_is_read_by_its_id(lake, table):
 
 def test_a_widened_column_keeps_its_type_here(lake):
     table = lake.table({"n": "int", "f": "float", "d": "decimal(5,2)"})
-    first = pa.RecordBatch.from_pylist([{"n": 1, "f": 1.5, "d": None}], schema=table.schema.arrow())
+    first = pa.RecordBatch.from_pylist([{"n": 1, "f": 1.5, "d": None}], schema=table.schema.arrow_schema)
     lake.append(table, first)
     with lake.load(table).update_schema() as update:
         update.update_column("n", LongType())
@@ -309,7 +309,7 @@ def test_values_that_the_type_cannot_hold_are_corruption(lake, table):
 
 def test_nulls_in_a_column_that_has_none_are_corruption(lake):
     table = lake.table({"a": "int not null", "b": "int"})
-    batch = pa.RecordBatch.from_pylist([{"a": 1, "b": 2}], schema=table.schema.arrow())
+    batch = pa.RecordBatch.from_pylist([{"a": 1, "b": 2}], schema=table.schema.arrow_schema)
     whole = as_in_the_lake(lake, table, batch, [0])
     hollow = whole.set_column(0, whole.schema.field(0).with_nullable(True), pa.array([None], pa.int32()))
     snapshot = others_file(lake, table, lambda path: pq.write_table(hollow, path) or 1)
@@ -354,7 +354,7 @@ def test_files_whose_offsets_do_not_ascend_are_sorted(lake, table, seed, metrics
 def test_files_without_statistics_and_with_other_list_names(lake):
     table = lake.table({"l": "array<int>", "m": "map<string, int>"})
     batch = pa.RecordBatch.from_pylist(
-        [{"l": [1, None], "m": [("a", 1)]}, {"l": None, "m": None}], schema=table.schema.arrow()
+        [{"l": [1, None], "m": [("a", 1)]}, {"l": None, "m": None}], schema=table.schema.arrow_schema
     )
     whole = as_in_the_lake(lake, table, batch, range(2))
 

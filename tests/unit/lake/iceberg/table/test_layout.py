@@ -407,7 +407,7 @@ def test_storage_can_be_made_again_from_its_properties(lake):
 def test_columns_are_derived_once_for_each_schema_of_the_lake_table(lake):
     info, cache = lake.table(ORDERS), EntryCache()
     first = cache.columns(info, lake.load(info))
-    lake.append(info, pa.RecordBatch.from_pylist([{"order_id": 1}], info.schema.arrow()))
+    lake.append(info, pa.RecordBatch.from_pylist([{"order_id": 1}], info.schema.arrow_schema))
     assert cache.columns(info, lake.load(info)) is first  # another snapshot, the same schema
     with lake.load(info).update_schema() as update:
         update.delete_column("amount")

@@ -67,7 +67,7 @@ def sample(info, rows: int, rng: random.Random) -> pa.RecordBatch:
     for column, values in zip(info.schema.columns, TYPES.values(), strict=True):
         chosen = [None if rng.random() < 0.3 else rng.choice(values) for _ in range(rows)]
         arrays.append(pa.array(chosen, column.type.arrow()))
-    return pa.RecordBatch.from_arrays(arrays, schema=info.schema.arrow())
+    return pa.RecordBatch.from_arrays(arrays, schema=info.schema.arrow_schema)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_metrics_are_those_of_the_rows(lake):
     table = lake.table({"k": "int", "s": "string", "d": "decimal(5,2)", "l": "array<int>"}, bucket_key=["k"], buckets=1)
     rows = pa.RecordBatch.from_pylist(
         [{"k": 5, "s": "b" * 40, "d": Decimal("1.25"), "l": [1, 2]}, {"k": -3, "s": "a", "d": None, "l": None}],
-        schema=table.schema.arrow(),
+        schema=table.schema.arrow_schema,
     )
     (file,) = lake.write(table, records(rows, 100)).files
     assert file.record_count == 2
@@ -137,7 +137,7 @@ def test_dates_beyond_what_python_can_hold(lake):
     table = lake.table({"d": "date", "t": "timestamp(6)"})
     far = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
     farther = pa.array([2**63 - 1, -(2**63), 0], pa.int64()).cast(pa.timestamp("us"))
-    rows = pa.RecordBatch.from_arrays([far, farther], schema=table.schema.arrow())
+    rows = pa.RecordBatch.from_arrays([far, farther], schema=table.schema.arrow_schema)
     snapshot = lake.append(table, rows)
     found = lake.rows(table, snapshot)
     assert found.column("d").cast(pa.int32()).to_pylist() == [2**31 - 1, -(2**31), None]
@@ -147,7 +147,7 @@ def test_dates_beyond_what_python_can_hold(lake):
 def test_a_time_that_microseconds_cannot_hold_is_refused_by_name(lake):
     table = lake.table({"fine": "int", "far": "timestamp(0)"})
     rows = pa.RecordBatch.from_arrays([pa.array([1]).cast(pa.int32()), pa.array([2**60]).cast(pa.timestamp("s"))],
-                                      schema=table.schema.arrow())  # fmt: skip
+                                      schema=table.schema.arrow_schema)  # fmt: skip
     with pytest.raises(UnsupportedError, match=r"bucket 0, offsets \[5, 6\): column 'far'"):
         lake.write(table, records(rows, 5))
 
@@ -161,7 +161,7 @@ def test_the_bucket_is_the_partition_value_that_iceberg_computes(lake, dtype):
     buckets = 7
     table = lake.table({"k": dtype}, bucket_key=["k"], buckets=buckets)
     rows = pa.RecordBatch.from_arrays(
-        [pa.array(TYPES[dtype], table.schema.columns[0].type.arrow())], schema=table.schema.arrow()
+        [pa.array(TYPES[dtype], table.schema.columns[0].type.arrow())], schema=table.schema.arrow_schema
     )
     ids = iceberg_bucket_ids(rows.column(0), buckets).to_pylist()
     results = []
@@ -184,5 +184,5 @@ def test_not_null_columns_are_required(lake):
     assert fields["a"].required
     assert not fields["b"].required
     assert fields["b"].field_type.fields[0].required
-    rows = pa.RecordBatch.from_pylist([{"a": 1, "b": {"c": 2}}, {"a": 2, "b": None}], schema=table.schema.arrow())
+    rows = pa.RecordBatch.from_pylist([{"a": 1, "b": {"c": 2}}, {"a": 2, "b": None}], schema=table.schema.arrow_schema)
     assert lake.rows(table, lake.append(table, rows)).equals(pa.Table.from_batches([rows]))

@@ -23,7 +23,7 @@ def keyed(lake, columns=None, key=("id",), **definition):
 
 
 def changelog(info) -> Changelog:
-    return Changelog(info.schema.arrow(), info.schema.primary_key)
+    return Changelog(info.schema.arrow_schema, info.schema.primary_key)
 
 
 def change(log: Changelog, rng: random.Random, count: int, keys: int) -> None:

@@ -26,7 +26,7 @@ def some_rows(count: int, first: int = 0) -> pa.RecordBatch:
             pa.array([f"city {i % 10}" for i in ids]),
             pa.array([f"note {i * 7919 % 100003}" for i in ids]),
         ],
-        schema=make_schema(COLUMNS).arrow(),
+        schema=make_schema(COLUMNS).arrow_schema,
     )
 
 
@@ -76,7 +76,7 @@ def test_wide_rows_end_a_row_group_early(lake):
     table = lake.table({"b": "bytes"}, properties={"iceberg.write.parquet.row-group-size-bytes": "1000000"})
     writer = lake.writer(table)
     for first in range(50):
-        rows = pa.RecordBatch.from_arrays([pa.array([bytes([first]) * 100_000])], schema=table.schema.arrow())
+        rows = pa.RecordBatch.from_arrays([pa.array([bytes([first]) * 100_000])], schema=table.schema.arrow_schema)
         writer.write(records(rows, first))
     (file,) = writer.complete().files
     assert parquet(file).metadata.num_row_groups == 5
@@ -91,7 +91,7 @@ def test_encodings_follow_the_first_rows(lake):
     tags = pa.array([["x", "y"]] * count)
     wide = pa.array(rng.integers(-(2**63), 2**63 - 1, count))
     small = pa.array(rng.integers(0, 10**6, count))
-    rows = pa.RecordBatch.from_arrays([*rows.columns, at, tags, wide, small], schema=table.schema.arrow())
+    rows = pa.RecordBatch.from_arrays([*rows.columns, at, tags, wide, small], schema=table.schema.arrow_schema)
     (file,) = lake.write(table, records(rows)).files
     for column in ("__offset", "__timestamp", "at", "id", "small"):
         assert "DELTA_BINARY_PACKED" in chunk(file, column).encodings, column
@@ -154,7 +154,7 @@ def test_names_of_files_tell_round_bucket_split_and_first_offset(lake):
 def test_partition_values_of_any_length_and_alphabet(lake):
     table = lake.table({"p": "string", "v": "int"}, partitioned_by=["p"])
     for value in ("ü" * 127, "a b/c=d%e", "..", "日本"):
-        rows = pa.RecordBatch.from_pylist([{"p": value, "v": 1}], schema=table.schema.arrow())
+        rows = pa.RecordBatch.from_pylist([{"p": value, "v": 1}], schema=table.schema.arrow_schema)
         snapshot = lake.append(table, rows, partition=value)
         found = lake.storage.create_lake_source(table).plan(snapshot)
         assert value in {split.partition for split in found}
@@ -234,7 +234,7 @@ def test_write_results_come_back_from_their_bytes(lake, seed):
     )
     count = rng.randrange(1, 20000)
     rows = some_rows(count)
-    rows = pa.RecordBatch.from_arrays([*rows.columns, pa.array(["a ü"] * count)], schema=table.schema.arrow())
+    rows = pa.RecordBatch.from_arrays([*rows.columns, pa.array(["a ü"] * count)], schema=table.schema.arrow_schema)
     result = lake.write(table, records(rows, rng.randrange(2**40)), partition="a ü")
     serializer = lake.factory.write_result_serializer()
     again = serializer.deserialize(serializer.version, serializer.serialize(result))

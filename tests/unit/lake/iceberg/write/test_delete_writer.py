@@ -50,7 +50,7 @@ def keyed(lake, columns=None, **definition) -> TableInfo:
 def filled(info, count=100, changes=60, seed=1) -> tuple[Changelog, int]:
     """Return a changelog and where its second half, with all kinds of changes, begins."""
     rng = random.Random(seed)
-    log = Changelog(info.schema.arrow(), ("id",))
+    log = Changelog(info.schema.arrow_schema, ("id",))
     for key in range(count):
         log.upsert({"id": key, "v": f"v{key}", "tags": ["a", None]})
     middle = log.end
@@ -352,7 +352,7 @@ def test_placing_is_bounded_and_leaves_nothing_behind_when_it_fails(lake, monkey
 def test_wide_events_are_written_a_few_at_a_time(lake, monkeypatch):
     monkeypatch.setattr(delete_writer, "EVENT_BYTES_MAX", 200_000)
     info = keyed(lake, {"id": "bigint not null", "b": "bytes"})
-    log = Changelog(info.schema.arrow(), ("id",))
+    log = Changelog(info.schema.arrow_schema, ("id",))
     rng = np.random.default_rng(3)
     for number in range(60):
         log.upsert({"id": number % 10, "b": rng.bytes(20_000)})

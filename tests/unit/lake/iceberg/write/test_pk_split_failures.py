@@ -152,7 +152,7 @@ def test_memory_does_not_grow_with_the_split(lake):
             kinds[: 2 * keys], previous[: 2 * keys] = 1, -1
             ids[: 2 * keys] = np.arange(10**6, 10**6 + 2 * keys)
             previous[2 * keys : 4 * keys] = np.repeat(offsets[1 : 2 * keys : 2], 2)
-        rows = pa.RecordBatch.from_arrays([pa.array(ids), pa.array(offsets)], schema=info.schema.arrow())
+        rows = pa.RecordBatch.from_arrays([pa.array(ids), pa.array(offsets)], schema=info.schema.arrow_schema)
         stamps = pa.array(offsets // 10 + EPOCH_MS)
         writer.write(LogRecords(rows, pa.array(offsets), stamps, pa.array(kinds), pa.array(previous)))
         held.append(sum(packed.nbytes for _, packed in writer._own._blocks))

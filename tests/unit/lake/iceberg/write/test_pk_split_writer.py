@@ -121,7 +121,7 @@ def test_values_of_every_type(lake, seed):
 
 def written_rows(info, ends):
     """Return events with their rows as Arrow gives them back."""
-    rows = pa.Table.from_pylist([each[-1] for each in ends], schema=info.schema.arrow()).to_pylist()
+    rows = pa.Table.from_pylist([each[-1] for each in ends], schema=info.schema.arrow_schema).to_pylist()
     return [(*each[:-1], row) for each, row in zip(ends, rows, strict=True)]
 
 
@@ -209,14 +209,14 @@ def test_inserts_alone_have_no_delete_file(lake):
 def test_offsets_and_times_of_any_size(lake):
     info = keyed(lake)
     first, last, late_ms = 2**40, 2**62, 253_402_300_799_000
-    before = log_records(info.schema.arrow(), [change_of(ChangeType.INSERT, 1, -1, 0)], [first])
+    before = log_records(info.schema.arrow_schema, [change_of(ChangeType.INSERT, 1, -1, 0)], [first])
     commit_results(lake, info, written(lake, info, before))
     found = [
         change_of(ChangeType.UPDATE_BEFORE, 1, first, 5),
         change_of(ChangeType.UPDATE_AFTER, 1, first, 5),
         change_of(ChangeType.DELETE, 1, last, late_ms),
     ]
-    result = written(lake, info, log_records(info.schema.arrow(), found, [last - 1, last, last + 1]))
+    result = written(lake, info, log_records(info.schema.arrow_schema, found, [last - 1, last, last + 1]))
     assert [each[:4] for each in events_of(lake, info, result.deletes)] == [
         (last - 1, "-U", first, 5), (last + 1, "-D", last, late_ms)
     ]  # fmt: skip
@@ -258,7 +258,7 @@ def test_a_column_that_was_added_between_rounds(lake, seed):
     commit_results(lake, info, written(lake, info, log.run(0, 30)))
     wider = lake.info({"id": "bigint not null", "v": "string", "w": "row<a int>"}, primary_key=["id"], buckets=1)
     lake.catalog.alter_table(wider)
-    log.schema = wider.schema.arrow()
+    log.schema = wider.schema.arrow_schema
     for each in log.log:
         each.row["w"] = None
     for _ in range(2):

@@ -41,7 +41,7 @@ from tests.unit.server.tablet.kv_kit import (
 )
 
 DESCRIPTOR = make_descriptor(TYPES, primary_key=KEY)
-SCHEMA = DESCRIPTOR.schema.arrow()
+SCHEMA = DESCRIPTOR.schema.arrow_schema
 TABLE = RegisteredTable(TABLE_ID, TablePath("db", "people"), 1, DESCRIPTOR, {1: SCHEMA})
 BUCKET = TableBucket(TABLE_ID, None, 0)
 KEPT = LogOptions(segment_bytes=1200, index_interval_bytes=64, fsync=False, writer_expiration_ms=3_600_000)

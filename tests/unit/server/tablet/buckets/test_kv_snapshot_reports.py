@@ -51,7 +51,7 @@ def latest(cluster):
 def rows_in(cluster, snapshot_id, path=PATH, partition=None):
     admin, info = cluster.connection.admin(), table(cluster, path)
     metadata = admin.kv_snapshot_metadata(info, 0, snapshot_id, partition)
-    runs = read_snapshot(metadata, {info.schema_id: info.schema.arrow()})
+    runs = read_snapshot(metadata, {info.schema_id: info.schema.arrow_schema})
     return sorted((row["id"], row["name"]) for run in runs for row in run.rows.to_pylist())
 
 
@@ -177,7 +177,7 @@ def test_files_copied_elsewhere_are_read_there(cluster, tmp_path):
     metadata = cluster.connection.admin().kv_snapshot_metadata(info, 0, done.snapshot_id)
     shutil.copytree(folder(cluster), tmp_path / "copy")
     moved = replace(metadata, files={name: str(tmp_path / "copy" / name) for name in metadata.files})
-    assert sum(len(run) for run in read_snapshot(moved, {info.schema_id: info.schema.arrow()})) == 2
+    assert sum(len(run) for run in read_snapshot(moved, {info.schema_id: info.schema.arrow_schema})) == 2
 
 
 def test_servers_of_their_own_report_too(tmp_path):
@@ -193,5 +193,5 @@ def test_servers_of_their_own_report_too(tmp_path):
         total = 0
         for bucket, each in found.items():
             metadata = admin.kv_snapshot_metadata(info, bucket, each.snapshot_id)
-            total += sum(len(run) for run in read_snapshot(metadata, {info.schema_id: info.schema.arrow()}))
+            total += sum(len(run) for run in read_snapshot(metadata, {info.schema_id: info.schema.arrow_schema}))
         assert total == 40

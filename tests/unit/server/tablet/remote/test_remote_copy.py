@@ -401,7 +401,7 @@ def test_packing_keeps_nulls_and_every_type(tmp_path):
     from fluss_lab.model import make_descriptor
     from fluss_lab.records.batch import decode_all, encode
 
-    schema = make_descriptor(types).schema.arrow()
+    schema = make_descriptor(types).schema.arrow_schema
     chance = np.random.default_rng(7)
     rows = pa.record_batch(
         [
