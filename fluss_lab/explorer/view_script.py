@@ -15,6 +15,9 @@ _STYLE: Final = "explorer_style.css"
 #: One import a line, of names, from a file of the view: all that the modules use.
 _IMPORT: Final = re.compile(r'^import \{ [\w, ]+ \} from "(\.\.?/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=const|function|class|async)", re.MULTILINE)
+#: A string, which stays as it is; or punctuation between spaces. Signs are none of it: ``a - -b`` needs its spaces.
+_SPACED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')| *([{}()\[\],;:?=<>&|!]+) *""")
+_COMMENT: Final = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 _DEFINED: Final = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
 
 
@@ -36,9 +39,14 @@ def view_script() -> str:
 
 
 def _short(text: str) -> str:
-    """Return a module without indents, comment lines and empty lines: it travels into every notebook."""
+    """Return a module without indents, comment lines, empty lines, and spaces that part nothing: it travels into every notebook."""
     lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(("//", "/**", "*")))
+    return "\n".join(_closed(line) for line in lines if line and not line.startswith(("//", "/**", "*")))
+
+
+def _closed(line: str) -> str:
+    """Return a line without the spaces around its punctuation; as it is where there may be a template, a regex or a comment."""
+    return line if "`" in line or "/" in line else _SPACED.sub(lambda found: found[1] or found[2], line)
 
 
 def _add(module: str, order: dict[str, str]) -> None:
@@ -52,8 +60,8 @@ def _add(module: str, order: dict[str, str]) -> None:
 
 @cache
 def view_style() -> str:
-    """Return the style sheet."""
-    return _text(_STYLE)
+    """Return the style sheet, without its comments."""
+    return _COMMENT.sub("", _text(_STYLE))
 
 
 def _text(name: str) -> str:

@@ -78,6 +78,28 @@ def empty(visit: DataVisit) -> None:
         visit.found[name] = visit.text(".empty")
 
 
+def by_keys(visit: DataVisit) -> None:
+    """The changelog by keys alone: its list is one stop, from which a record opens and closes."""
+    found, fx, page = visit.found, visit.fx, visit.page
+    visit.open_changes("shop.types")
+    fx.get_by_role("button", name="Live tail").focus()
+    page.keyboard.press("Tab")
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp", "ArrowDown"):
+        page.keyboard.press(key)
+    focused = "() => [...document.querySelectorAll('.fx tr.pick')].indexOf(document.activeElement)"
+    found["key_row"] = page.evaluate(focused)
+    page.keyboard.press("Enter")
+    visit.until(fx.locator(".fx-side .kv").first.is_visible)
+    page.keyboard.press("Tab")
+    found["key_detail"] = page.evaluate("() => document.activeElement.title")
+    page.keyboard.press("Escape")
+    found["key_back"] = [page.evaluate(focused), fx.locator(".fx-side").is_visible()]
+    page.keyboard.press("End")
+    found["key_end"] = page.evaluate(focused) + 1 - fx.locator("tr.pick").count()
+    page.keyboard.press("Shift+Tab")
+    found["key_before"] = page.evaluate("() => document.activeElement.textContent")
+
+
 def altered(visit: DataVisit) -> None:
     """A column is added to the table that is shown, and rows that have it."""
     found, fx, page = visit.found, visit.fx, visit.page
@@ -158,4 +180,4 @@ def looks(visit: DataVisit) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(visited((every_type, wide, empty, altered, killed, dropped, looks), *sys.argv[1:])))
+    print(json.dumps(visited((every_type, wide, empty, by_keys, altered, killed, dropped, looks), *sys.argv[1:])))

@@ -165,3 +165,10 @@ def test_the_row_that_a_detail_is_of_stays_in_sight(seen):
 def test_where_no_row_fits_no_rows_are_counted(seen):
     assert seen["none"].startswith("0 of 6,000 rows")
     assert "rows 1" not in seen["none"]
+
+
+def test_the_changelog_by_keys_alone(seen):
+    assert (seen["key_row"], seen["key_detail"]) == (2, "Close record (Esc)")
+    assert seen["key_back"] == [2, False]
+    assert seen["key_end"] == 0
+    assert seen["key_before"] == "Live tail", "all rows are one stop"

@@ -27,7 +27,7 @@ from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, WHOLE_LENGTH_MAX, cell_texts
 from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TableInfo
-from fluss_lab.read.filter.filter_compiler import compile_filter
+from fluss_lab.read.filter.filter_compiler import compile_filter, prepare_sql
 from fluss_lab.read.union.row_pages import RowPage
 
 FoundT = TypeVar("FoundT")
@@ -151,6 +151,7 @@ class RowAnswers:
             facts.append(column_facts(column, kind, values, is_sample=grid.total is None or grid.total > rows))
             yield None
         yield {"point": _point(name, grid), "columns": facts, "rows": rows}
+        prepare_sql()  # what is typed next is a condition, and nobody waits now
 
     def row(self, request: RowRequest) -> Steps:
         """Yield what one row takes, then all its values, and where it came from."""

@@ -1,6 +1,6 @@
 // The records of a changelog: as rows that stay what they are while others come and go, and one of them in detail.
 
-import { h, pairs, refill, shownValue, sourceMark } from "./dom.js";
+import { h, pairs, refill, rowList, shownValue, sourceMark } from "./dom.js";
 import { clock, number } from "./figures.js";
 
 /** Columns and characters of a row; the rest is in the detail. */
@@ -48,7 +48,8 @@ export class ChangeList {
     this.records = [];
     this.layout = "";
     this.body = null;
-    this.root = h("div", { class: "fx-scroll", style: { overflowAnchor: "none" } });
+    this.root = rowList("Records");
+    this.root.style.overflowAnchor = "none";
   }
 
   /** Shows records in this order. What is being read stays where it is; what was chosen stays chosen. */
@@ -105,7 +106,7 @@ export class ChangeList {
   rowOf(record) {
     if (record.row) return record.row;
     const open = () => this.pick(record);
-    record.row = h("tr", { class: "pick", tabindex: 0, onclick: open, onkeydown: (event) => event.key === "Enter" && open() },
+    record.row = h("tr", { class: "pick", tabindex: -1, onclick: open, onkeydown: (event) => event.key === "Enter" && open() },
       h("td", null, changeMark(record.type)), h("td", { class: this.isParted ? "" : "num" }, this.isParted ? `${record.partition} / ${record.bucket}` : String(record.bucket)),
       h("td", { class: "num" }, number(record.offset)), h("td", { class: "mut" }, clock(record.time, this.explorer.offsetMs, true)), h("td", null, sourceMark(record.source)),
       this.names.map((name, k) => h("td", { class: this.kindOf(name) }, this.cell(record, k))));

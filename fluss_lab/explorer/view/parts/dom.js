@@ -84,6 +84,29 @@ export function roving(event, count, at, go) {
   go(to);
 }
 
+/** A list whose rows are one stop of the Tab key: the arrow keys move among them. Without rows they scroll it. */
+export function rowList(label) {
+  const list = h("div", {
+    class: "fx-scroll", tabindex: 0, role: "region", "aria-label": label,
+    onfocus: () => (list.querySelector("tr.pick.sel") || list.querySelector("tr.pick"))?.focus(),
+    onkeydown: (event) => {
+      if (!event.target.matches("tr.pick")) return;
+      if (event.key === "Tab" && event.shiftKey) {
+        // To what is before the list, not to the list, which would give the focus back.
+        list.tabIndex = -1;
+        setTimeout(() => (list.tabIndex = 0));
+      }
+      const all = [...list.querySelectorAll("tr.pick")], at = all.indexOf(event.target), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const to = event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : step ? at + step : at;
+      if (to === at || !all[to]) return;
+      event.preventDefault();
+      event.stopPropagation();
+      all[to].focus();
+    },
+  });
+  return list;
+}
+
 export function segmented(label, options, value, on, kind = "") {
   const choose = (next) => {
     if (next === value) return;

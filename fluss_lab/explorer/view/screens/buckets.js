@@ -1,7 +1,7 @@
 // The screen Buckets: the numbers of the bands, as a table.
 
 import { bandOf } from "../parts/bands.js";
-import { h, refill, s, stateMark } from "../parts/dom.js";
+import { h, refill, rowList, s, stateMark } from "../parts/dom.js";
 import { bytes, number } from "../parts/figures.js";
 
 const BAND_PX = 120;
@@ -19,7 +19,7 @@ export class Buckets {
     this.explorer = explorer;
     this.picked = null;
     this.status = h("div", { class: "status" });
-    this.hold = h("div", { class: "fx-scroll" });
+    this.hold = rowList("Buckets");
     this.root = h("div", { class: "fx-col" }, this.status, this.hold);
   }
 
@@ -68,7 +68,7 @@ export class Buckets {
       h("thead", null, h("tr", null, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)))),
       h("tbody", null, bands.map((band) => {
         const pick = () => this.pick(found, band);
-        return h("tr", { class: `pick${band.key === this.picked ? " sel" : ""}`, tabindex: 0, "data-key": band.key, onclick: pick, onkeydown: (event) => event.key === "Enter" && pick() },
+        return h("tr", { class: `pick${band.key === this.picked ? " sel" : ""}`, tabindex: -1, "data-key": band.key, onclick: pick, onkeydown: (event) => event.key === "Enter" && pick() },
           columns.map(([, cell, kind]) => h("td", { class: kind }, cell(band))));
       })));
   }

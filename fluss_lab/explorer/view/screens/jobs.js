@@ -1,6 +1,6 @@
 // The screen Jobs: what runs by itself, what has run, and what a person does about it. Of the lab, of no table.
 
-import { button, clipped, h, pairs, redraw, refill, s, stateMark } from "../parts/dom.js";
+import { button, clipped, h, pairs, redraw, refill, rowList, s, stateMark } from "../parts/dom.js";
 import { age, dayClock, number, plural } from "../parts/figures.js";
 
 const RUN_STATES = {
@@ -27,7 +27,7 @@ export class Jobs {
     this.busy = new Set();
     this.note = h("span", { class: "cut", role: "status" });
     this.summary = h("span", { class: "read still" });
-    this.hold = h("div", { class: "fx-scroll" });
+    this.hold = rowList("Jobs and runs");
     this.side = h("aside", { class: "fx-side w", "aria-label": "Run", hidden: true });
     this.root = h("div", { class: "fx-split v" }, h("div", { class: "fx-left" }, h("div", { class: "status" }, this.summary, h("span", { class: "sp" }), this.note), this.hold), this.side);
     this.root.addEventListener("keydown", (event) => event.key === "Escape" && this.run && this.leave(event));
@@ -212,7 +212,7 @@ export class Jobs {
     return h("table", { class: "fx-t" }, h("caption", { class: "vh" }, caption),
       h("thead", null, h("tr", null, columns.map(([name, , kind]) => (name ? h("th", { scope: "col", class: kind }, name) : h("th", { scope: "col", class: kind }, h("span", { class: "vh" }, "actions")))))),
       h("tbody", null, rows.map((row) => h("tr", {
-        class: `pick${isPicked(row) ? " sel" : ""}`, tabindex: 0, "data-key": keyOf(row), onclick: () => pick(row), onkeydown: (event) => event.key === "Enter" && event.target === event.currentTarget && pick(row),
+        class: `pick${isPicked(row) ? " sel" : ""}`, tabindex: -1, "data-key": keyOf(row), onclick: () => pick(row), onkeydown: (event) => event.key === "Enter" && event.target === event.currentTarget && pick(row),
       }, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row)))))));
   }
 

@@ -1,6 +1,6 @@
 // The screen Lake: its snapshots over time, and what the chosen one holds.
 
-import { button, h, pairs, refill, s, segmented, stateMark } from "../parts/dom.js";
+import { button, h, pairs, refill, rowList, s, segmented, stateMark } from "../parts/dom.js";
 import { bytes, number, plural } from "../parts/figures.js";
 import { moment } from "../parts/moments.js";
 import { DIAMOND, kindOf, TimeLine } from "../parts/time_line.js";
@@ -22,7 +22,7 @@ export class Lake {
     this.line = new TimeLine(`fx-${explorer.id}-snapshot`, explorer, (at) => this.choose(this.snapshots[at].id));
     this.frame = h("div", { class: "fx-times" }, this.line.root);
     this.facts = h("div", { class: "read" });
-    this.list = h("div", { class: "fx-scroll", tabindex: 0, role: "region", "aria-label": "What the snapshot holds" });
+    this.list = rowList("What the snapshot holds");
     this.side = h("aside", { class: "fx-side w", "aria-label": "Files of a bucket", hidden: true, onkeydown: (event) => event.key === "Escape" && this.open(null) });
     const parts = segmented("Part of the lake", PARTS, this.part, (part) => {
       this.part = part;
@@ -183,7 +183,7 @@ export class Lake {
     const more = answer.left_out ? h("p", { class: "sm mut pad" }, `The first ${number(rows.length)}; ${number(answer.left_out)} more: the Python line gives all.`) : null;
     return [h("table", { class: "fx-t d" }, h("caption", { class: "vh" }, label),
       h("thead", null, h("tr", null, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind && kind.replace("mono", "") }, name)))),
-      h("tbody", null, rows.map((row, at) => h("tr", pick ? { class: `pick${at === this.opened ? " sel" : ""}`, tabindex: 0, "data-at": at, onclick: () => pick(at), onkeydown: (event) => event.key === "Enter" && pick(at) } : null,
+      h("tbody", null, rows.map((row, at) => h("tr", pick ? { class: `pick${at === this.opened ? " sel" : ""}`, tabindex: -1, "data-at": at, onclick: () => pick(at), onkeydown: (event) => event.key === "Enter" && pick(at) } : null,
         columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row, at))))))), more];
   }
 
