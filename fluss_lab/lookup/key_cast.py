@@ -25,7 +25,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import InvalidSchemaError, UnsupportedError
+from fluss_lab.model import DataType
 
 #: Digits that Spark has of each integer when it compares it with a decimal; and those that the values have.
 _DIGITS: Final = {8: (3, 3), 16: (5, 5), 32: (10, 10), 64: (20, 19)}
@@ -87,36 +88,40 @@ class _KeyCast:
 
 def _key_cast(column: pa.Field, key: pa.Field) -> _KeyCast:
     found, wanted = column.type, key.type
-    cast, hint = None, f"cast {column.name!r} to {wanted}"
     if pa.types.is_null(found) and not pa.types.is_nested(wanted):
         return _LOSSLESS
+    hint = f"cast {column.name!r} to {_text(wanted)}"
     if pa.types.is_floating(wanted):
         hint = "a lookup compares floating-point keys by their bits, = does not; join with the rows of a scan instead"
     elif _is_number(found) and _is_number(wanted):
         if (digits := _digits_compared(found, wanted)) <= _DECIMAL_DIGITS_MAX:
-            cast = _KeyCast(_has_all_numbers(wanted, found), _numbers_that_fit)
-        else:
-            hint = f"Spark would round one of them, for both need {digits} digits; {hint}"
+            return _LOSSLESS if _has_all_numbers(wanted, found) else _KeyCast(False, _numbers_that_fit)
+        hint = f"Spark would round one of them, for both need {digits} digits; {hint}"
     elif pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         if (found.tz is None) == (wanted.tz is None):
-            cast = _KeyCast(found.unit == wanted.unit, _values_that_come_back)
-        else:
-            hint = f"one of them has a time zone; {hint}, in the zone that is meant"
+            return _LOSSLESS if found.unit == wanted.unit else _KeyCast(False, _values_that_come_back)
+        hint = f"one of them has a time zone; {hint}, in the zone that is meant"
     elif pa.types.is_time(found) and pa.types.is_time(wanted):
-        cast = _KeyCast(_UNITS.index(found.unit) <= _UNITS.index(wanted.unit), _values_that_come_back)
+        is_finer = _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
+        return _LOSSLESS if is_finer else _KeyCast(False, _values_that_come_back)
     elif _is_binary(found) and pa.types.is_fixed_size_binary(wanted):
-        cast = _KeyCast(found == wanted, _binaries_that_fit)
+        return _LOSSLESS if found == wanted else _KeyCast(False, _binaries_that_fit)
     elif (
         (_is_text(found) and _is_text(wanted))
         or (_is_binary(found) and _is_binary(wanted))
         or (found == wanted and (pa.types.is_boolean(found) or pa.types.is_date32(found)))
     ):
-        cast = _LOSSLESS
-    if cast is None:
-        raise UnsupportedError(
-            f"join key {column.name!r} ({found}) cannot be looked up in {key.name!r} ({wanted}): {hint}"
-        )
-    return cast
+        return _LOSSLESS
+    pair = f"{column.name!r} ({_text(found)}) cannot be looked up in {key.name!r} ({_text(wanted)})"
+    raise UnsupportedError(f"join key {pair}: {hint}")
+
+
+def _text(kind: pa.DataType) -> str:
+    """Return a type in Fluss's words, where it has any."""
+    try:
+        return str(DataType.from_arrow(kind))
+    except InvalidSchemaError:
+        return str(kind)
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
@@ -168,16 +173,12 @@ def _as_it_is(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _values_that_come_back(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast; null where the cast back returns another value: what was cut off, or did not fit."""
-    if values.type == wanted:
-        return values
     there = values.cast(wanted, safe=False)
     back = there.cast(values.type, safe=False)
     return pc.if_else(pc.equal(back, values), there, pa.scalar(None, wanted))
 
 
 def _numbers_that_fit(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if values.type == wanted:
-        return values
     if pa.types.is_integer(values.type) and pa.types.is_integer(wanted):
         return _values_that_come_back(values, wanted)
     # As wide decimals: Arrow makes them of 64-bit integers at least, and rounds only where there is a digit before the point.
