@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from fluss_lab.errors import FlussError
     from fluss_lab.model import OffsetSpec, TableBucket, TablePath
     from fluss_lab.read.moment.read_point import ReadPoint
-    from fluss_lab.workbench import Lab, LabStatus, Table, nyc_airports, nyc_flights, nyc_planes
+    from fluss_lab.workbench import Lab, LabStatus, LookupMetrics, Table, nyc_airports, nyc_flights, nyc_planes
 
 __all__ = [
     "FlussError",
     "Lab",
     "LabStatus",
+    "LookupMetrics",
     "OffsetSpec",
     "ReadPoint",
     "Table",
@@ -37,6 +38,7 @@ _HOMES = {
     "FlussError": "fluss_lab.errors",
     "Lab": "fluss_lab.workbench",
     "LabStatus": "fluss_lab.workbench",
+    "LookupMetrics": "fluss_lab.workbench",
     "OffsetSpec": "fluss_lab.model",
     "ReadPoint": "fluss_lab.read.moment.read_point",
     "Table": "fluss_lab.workbench",

@@ -44,6 +44,7 @@ _BOUNDS: Final = {
     "rows_per_file": (1, 2**63 - 1),
     "max_rows_per_trigger": (1, 2**63 - 1),
     "max_tables": (1, 2**10),
+    "tasks": (1, 2**16),
     "keep": (0, 2**31 - 1),
     "schema_id": (-(2**31), 2**31 - 1),
 }

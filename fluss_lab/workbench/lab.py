@@ -27,6 +27,7 @@ from fluss_lab.server import cluster
 from fluss_lab.tiering.round.round_report import TieringReports
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.tiering.task.round_progress import RoundState
+from fluss_lab.workbench import lookup_face
 from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.lab_display import lab_html
@@ -454,6 +455,7 @@ class Lab(Closing):
         session = self.spark if session is None else self._register(checked_session(session))
         return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
 
+    lookup_join = lookup_face.lookup_join
     explore = lab_explorer.explore
 
     @property
@@ -466,8 +468,6 @@ class Lab(Closing):
     def run_notebook(self, notebook: str | Path, **parameters: Any) -> Run:
         """Run a notebook now, with parameters, and wait for its end; see `Jobs.run`, which has secrets and limits too."""
         return self.jobs.run(notebook, parameters)
-
-    # -- the state of things -------------------------------------------------------------------------------------------
 
     def status(self) -> LabStatus:
         """Return servers, tables, lag, tiering states, disk and memory, as they are now."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
-HOWS: Final = ("left", "inner")
 _PREFIX: Final = "__lookup"
 
 
@@ -48,7 +47,7 @@ class JoinRequest:
 
     Attributes:
         on: The source's columns by the stream's that they equal.
-        how: One of `HOWS`.
+        how: ``left``: rows without a match stay, with nulls; ``inner``: they go.
         columns: Names of looked-up columns by the source's; None: all but those joined on, by their names.
         where: A condition of SQL that rows must fulfil to match; the source's columns in it by `alias`.
         alias: The source's name in `where`.
@@ -89,6 +88,27 @@ def join_frame(frame: DataFrame, source: LookupTableSource, request: JoinRequest
         UnsupportedError: Keys of types that cannot be compared, or that the source cannot look up.
     """
     return _FrameJoin(frame, source, request).frame()
+
+
+def checked_frame(frame: object) -> DataFrame:
+    """Return a frame that rows can be looked up for.
+
+    Raises:
+        InvalidRequestError: It is no frame of Spark.
+        UnsupportedError: It is one of Spark Connect.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    if isinstance(frame, ClassicFrame):
+        return frame
+    if isinstance(frame, DataFrame):
+        raise UnsupportedError(
+            "Lab.lookup_join: frame: expected one of a classic SparkSession, found one of Spark Connect"
+        )
+    raise InvalidRequestError(
+        f"Lab.lookup_join: frame: expected a Spark DataFrame, found {type(frame).__name__}; lab.spark.createDataFrame makes one"
+    )
 
 
 class _FrameJoin:

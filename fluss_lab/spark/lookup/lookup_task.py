@@ -160,7 +160,7 @@ class _OpenFunction:
         with faults_named(self.function, "counters"):
             own = {str(name): int(value) for name, value in self.function.counters().items()}
         matched = {"rows": self._rows, "matched": self._matched, "unmatched": self._rows - self._matched}
-        return {"task": self.number, "open_s": self._load_s, **own, **matched}
+        return {"task": self.number, "open_ms": round(1000 * self._load_s), **own, **matched}
 
 
 class _OpenFunctions(ExitStack):
@@ -194,7 +194,7 @@ class _OpenFunctions(ExitStack):
         }
         done: list[dict[str, Any]] = [each.counts() for each in self._open.values()]
         if self.null_keys and not done:
-            done = [{"task": 0, "open_s": 0.0, "rows": 0, "matched": 0, "unmatched": 0}]
+            done = [{"task": 0, "open_ms": 0, "rows": 0, "matched": 0, "unmatched": 0}]
         for each in done:
             # A row of null keys goes to task 0, and to no function.
             each["null_keys"] = self.null_keys if each is done[0] else 0

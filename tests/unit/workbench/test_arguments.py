@@ -51,7 +51,7 @@ CLASSES = [
 ]  # fmt: skip
 #: Needs Spark, a lake's rounds, or a server of its own: only what is refused before anything is begun is tried.
 REFUSED_ONLY = {
-    ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "start_spark"), ("Table", "stream"),
+    ("Lab", "open"), ("Lab", "connect"), ("Lab", "sql"), ("Lab", "lookup_join"), ("Lab", "start_spark"), ("Table", "stream"),
     ("Table", "tier"), ("Lab", "tier"), ("Table", "remove_orphan_files"), ("Table", "expire_snapshots"), ("Jobs", "run"),
     ("Jobs", "run_again"), ("Jobs", "start"),
     # Any text is a path that a file may be written to.
@@ -83,7 +83,7 @@ PLANS = {
     ("Lab", "create_table"): {"path": "db.made", "schema": {"a": "int"}, "if_not_exists": True},
     ("Lab", "drop_table"): {"path": "db.gone", "if_exists": True}, ("Lab", "iceberg"): {"path": "db.log"},
     ("Lab", "iceberg_storage"): {"descriptor": "descriptor", "path": TablePath("db", "log")},
-    ("Lab", "sql"): {"text": "select 1"}, ("Lab", "start_spark"): {}, ("Lab", "tiering_service"): {},
+    ("Lab", "sql"): {"text": "select 1"}, ("Lab", "lookup_join"): {"frame": "no frame", "table": "db.pk", "on": "k"}, ("Lab", "start_spark"): {}, ("Lab", "tiering_service"): {},
     ("Table", "add_partition"): {}, ("Table", "drop_partition"): {}, ("Table", "alter"): {}, ("Table", "append"): {"rows": []},
     ("Table", "upsert"): {"rows": []}, ("Table", "delete"): {"keys": []}, ("Table", "writer"): {}, ("Table", "buckets"): {},
     ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
