@@ -29,7 +29,7 @@ FULL_ROWS_MAX: Final = integer(
 CHANGES_MAX: Final = integer(
     "lookup.remote.max-changes",
     1_000_000,
-    "changes since the read point up to which mode 'auto' looks rows up remotely",
+    "changes since the read point up to which mode 'auto' looks rows up remotely; of more keys than that a task does not",
 )
 LOOKUP_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option

@@ -61,7 +61,8 @@ class RemoteLookup(PlannedLookup):
         self._columns = list(dict.fromkeys([*key, *plan.join_keys, *plan.columns]))
         most = lookup_options.PARTITIONS_MAX.of(plan.options)
         self._partitions = _partitions_of(plan.table, self._names, buckets, most)
-        self._undo = PointUndo(source, point, buckets, key, self._names, self._columns)
+        changes_max = lookup_options.CHANGES_MAX.of(plan.options)
+        self._undo = PointUndo(source, point, buckets, key, self._names, self._columns, changes_max)
         self._lookuper = Lookuper(self._connection, plan.table, self._columns)
         self._cache = self._empty_cache()
         self._kept: KeptRows | None = None
@@ -79,6 +80,7 @@ class RemoteLookup(PlannedLookup):
             TableNotFoundError, PartitionNotFoundError: What is looked up in was dropped.
             ServerUnavailableError: No server answered, however often it was tried.
             OffsetOutOfRangeError: What was changed since the read point is held nowhere any more.
+            UnsupportedError: More keys have changed since then than ``lookup.remote.max-changes``.
         """
         keys = self._typed(keys)
         entries = self._cache.find(keys, self._clock.now_ms())

@@ -37,6 +37,17 @@ EXACT_LOOKUPS = (
         (FIRST_CHANGE,),
     ),
     Mutant(
+        "log_read_once_for_all_batches", "P4", REMOTE,
+        "        self._undo.extend(asked if self._partitions else None)\n",
+        "        if not len(self._undo):\n            self._undo.extend(asked if self._partitions else None)\n",
+        (f"{IN_REMOTE}::test_what_changes_between_batches_is_undone_too",),
+    ),
+    Mutant(
+        "any_number_of_changes_held", "P14", CHANGES,
+        "                    self._check_room()\n", "",
+        (f"{IN_REMOTE}::test_more_changes_than_a_task_may_hold_are_an_error",),
+    ),
+    Mutant(
         "updates_taken_for_inserts", "P4", CHANGES,
         "_ENDS: Final = (int(ChangeType.UPDATE_BEFORE), ", "_ENDS: Final = (",
         (FIRST_CHANGE,),

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.errors import CorruptDataError, PartitionNotFoundError
+from fluss_lab.errors import CorruptDataError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lookup.rows.keyed_rows import KeyedRows, KeyIndex, Longs, distinct, empty_batch, merged
 from fluss_lab.model import TableBucket
 from fluss_lab.model.changes import ChangeType
@@ -85,14 +85,16 @@ class PointUndo:
         key: The primary key.
         names: Columns by which rows are looked up, some of the primary key's.
         columns: All columns wanted of rows, those of the key and names among them.
+        keys_max: Of so many keys at most the first change is held.
 
     Memory: a row for each key that has changed since the point.
     """
 
     def __init__(
         self, source: TableSource, point: ReadPoint, buckets: Sequence[PointBucket], key: Sequence[str],
-        names: Sequence[str], columns: Sequence[str],
+        names: Sequence[str], columns: Sequence[str], keys_max: int,
     ) -> None:  # fmt: skip
+        self._keys_max = keys_max
         self._source = source
         self._buckets: Mapping[TableBucket, PointBucket] = {_identity(point, each): each for each in buckets}
         self._read = {bucket: each.stop for bucket, each in self._buckets.items()}
@@ -116,6 +118,7 @@ class PointUndo:
         Raises:
             PartitionNotFoundError: A partition of the point is gone from the cluster.
             OffsetOutOfRangeError: Changes since the point are held nowhere any more.
+            UnsupportedError: More keys have changed than may be held.
 
         Cost: a look at the table; reading what was written since the last call.
         """
@@ -139,6 +142,7 @@ class PointUndo:
                 part = locate_range(LogRange(bucket, each.partition, start, stop), state)
                 for records in read_changes(self._source, part, self._columns):
                     self._add(records)
+                    self._check_room()
                 self._read[bucket] = stop
 
     def undo(self, keys: pa.RecordBatch, positions: Longs, rows: pa.RecordBatch) -> tuple[Longs, pa.RecordBatch]:
@@ -158,6 +162,13 @@ class PointUndo:
         if kept.all() and not len(at):
             return positions, rows
         return merged((positions[kept], rows.filter(pa.array(kept))), (at, self._before.rows.take(pa.array(ids))))
+
+    def _check_room(self) -> None:
+        if len(self) > self._keys_max:
+            raise UnsupportedError(
+                f"lookup in {self._source.info.path}: expected at most {self._keys_max:,} keys that have changed since the read "
+                f"point (lookup.remote.max-changes), found {len(self):,}; use mode 'full', or a newer read point"
+            )
 
     def _add(self, records: LogRecords) -> None:
         """Keep the first change of each key that had none."""

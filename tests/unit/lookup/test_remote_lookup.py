@@ -1,6 +1,7 @@
 """Remote lookups: what changed since the point is undone, what was asked is cached, what is gone is an error."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
@@ -318,3 +319,49 @@ def test_a_log_that_has_lost_its_end_is_an_error(make_keyed):
         pytest.raises(CorruptDataError, match="records up to offset"),
     ):
         function.lookup(ids(table, 1))
+
+
+def test_what_changes_between_batches_is_undone_too(make_keyed):
+    table = make_keyed()
+    table.upsert([row(key) for key in (1, 2, 3)])
+    moment = table.keep()
+    function = planned(table, "remote", ("id",))
+    with opened(function, moment):
+        for key in (1, 2, 3):
+            table.upsert([row(key, "new")])
+            assert names_of(function, ids(table, key)) == {0: "a"}
+
+
+def test_lookups_while_others_write_are_those_of_the_point(make_keyed):
+    table = make_keyed()
+    table.upsert([row(key) for key in range(0, 40, 2)])
+    moment = table.keep()
+    function = planned(table, "remote", ("id",), options={"lookup.cache.max-rows": 0})
+    keys = ids(table, *range(40))
+    expected = wanted(table, moment, keys, function.plan.columns)
+
+    def write():
+        with table.connection.upsert_writer(table.history.path) as writer:
+            for number in range(40):
+                writer.upsert([row(key, str(number)) for key in range(number % 3, 40, 3)]).result()
+                writer.delete([{"id": key} for key in range(number % 5, 40, 5)]).result()
+
+    with ThreadPoolExecutor(1) as pool, opened(function, moment):
+        written = pool.submit(write)
+        while not written.done():
+            assert found(function, keys) == expected
+        written.result()
+        assert found(function, keys) == expected
+
+
+def test_more_changes_than_a_task_may_hold_are_an_error(make_keyed):
+    table = make_keyed()
+    table.upsert([row(1)])
+    moment = table.keep()
+    function = planned(table, "remote", ("id",), options={"lookup.remote.max-changes": 2})
+    table.upsert([row(key, "new") for key in (1, 2)])
+    with opened(function, moment):
+        assert names_of(function, ids(table, 1, 2)) == {0: "a"}
+        table.upsert([row(3)])
+        with pytest.raises(UnsupportedError, match=r"at most 2 keys that have changed.*found 3; use mode 'full'"):
+            function.lookup(ids(table, 3))
