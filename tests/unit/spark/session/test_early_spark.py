@@ -40,6 +40,8 @@ def child(folder, then, code):
         "PYTHONPATH": str(ROOT),
         "JAVA_HOME": str(java_home(folder, then)),
         "TMPDIR": str(folder / "tmp"),
+        # Where the launcher of this Java goes: it would stay in the user's own for ever.
+        "XDG_CACHE_HOME": str(folder / "cache"),
         # Whoever chooses so gets no archive of classes, nor the JVM that makes one.
         "SPARK_SUBMIT_OPTS": "-Xshare:auto",
     }
