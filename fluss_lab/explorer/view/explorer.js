@@ -421,11 +421,11 @@ export class Explorer {
     this.banner.className = state ? "banner" : "";
     this.header.draw();
     this.tree.draw();
-    if (this.isStatic) refill(this.banner, icon("clock"), h("b", null, `Saved view of ${at}.`), h("span", { class: "mut cut" }, "No kernel is attached: the first 200 rows and all facts are here, nothing can be read or written."));
-    else if (this.channel.hasEnded) refill(this.banner, icon("warn"), h("b", null, "The kernel has ended or was restarted."), h("span", { class: "mut cut" }, `Run the cell again.${at ? ` What you see is from ${at}.` : ""}`));
-    else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut cut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
-    else if (silent && this.opening.host === "command") refill(this.banner, stateMark("run", ""), h("b", null, "The command does not answer."), h("span", { class: "mut cut" }, "Trying again. If it has ended, start fluss-lab explore again, and open its new link."));
-    else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut cut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
+    if (this.isStatic) refill(this.banner, icon("clock"), h("b", null, `Saved view of ${at}.`), h("span", { class: "mut" }, "No kernel is attached: the first 200 rows and all facts are here, nothing can be read or written."));
+    else if (this.channel.hasEnded) refill(this.banner, icon("warn"), h("b", null, "The kernel has ended or was restarted."), h("span", { class: "mut" }, `Run the cell again.${at ? ` What you see is from ${at}.` : ""}`));
+    else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
+    else if (silent && this.opening.host === "command") refill(this.banner, stateMark("run", ""), h("b", null, "The command does not answer."), h("span", { class: "mut" }, "Trying again. If it has ended, start fluss-lab explore again, and open its new link."));
+    else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
     else refill(this.banner);
     if (hadFocus) (this.banner.querySelector("button") || this.tree.search).focus();
   }
