@@ -12,6 +12,7 @@ from fluss_lab.errors import WriteInterruptedError
 from fluss_lab.model.config.config_chain import OPTIONS
 from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.model.config.options import TABLE_OPTIONS
+from fluss_lab.spark.lookup.lookup_hint import UPDATE_STRATEGY
 from fluss_lab.workbench import Lab, Table
 from tests.architecture.test_docs import DOCS
 from tools import api_reference
@@ -23,7 +24,7 @@ _LINKED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)")
 _DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[\w-]+)+)(?:\([^`]*\))?`")
 #: What examples call the objects in the hand.
 _HELD = {"lab": Lab, "table": Table, "flights": Table, "planes": Table, "error": WriteInterruptedError}
-_KEYS = {*OPTIONS, *TABLE_OPTIONS, FORMAT_KEY, "remote.data.dir"}
+_KEYS = {*OPTIONS, *TABLE_OPTIONS, FORMAT_KEY, UPDATE_STRATEGY, "remote.data.dir"}
 
 
 def _public_objects():

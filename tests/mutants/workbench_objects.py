@@ -203,8 +203,8 @@ _CELLS = (
     ),
     Mutant(
         "the_session_s_own_sql_writes_to_tables", "P4", "fluss_lab/spark/source/known_tables.py",
-        "        if kwargs or not isinstance(sqlQuery, str) or \".\" not in sqlQuery:",
-        "        if kwargs or not isinstance(sqlQuery, str) or \"insert\" in sqlQuery:",
+        "or not (\".\" in sqlQuery or may_look_up(sqlQuery))",
+        "or \"insert\" in sqlQuery",
         ("tests/spark/test_lab_sql.py::test_the_session_s_own_sql_knows_tables_by_their_paths_as_they_are_now",),
     ),
 )  # fmt: skip

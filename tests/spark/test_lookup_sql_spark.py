@@ -132,6 +132,24 @@ def test_a_plan_says_how_each_join_is_distributed_and_why(lab):
     assert "lookup nyc.airports by faa [no shuffle" in shown or "lookup nyc.airports by faa [shuffle not asked" in shown
 
 
+def test_a_hint_or_the_session_says_how_a_stream_of_changes_is_distributed(lab):
+    lab.table("nyc.flights").stream().createOrReplaceTempView("changes")
+    strategy = "table.optimizer.non-deterministic-update.strategy"
+    text = f"select /*+ LOOKUP('table'='p', 'shuffle'='true', 'tasks'='3'{{}}) */ p.model from changes f join nyc.planes {NOW} p on f.tailnum = p.tailnum"
+
+    def shown(option=""):
+        return re.search(r"lookup nyc.planes by tailnum \[(\w+) shuffle", plan(lab.sql(text.format(option))))[1]
+
+    assert shown() == "custom"
+    assert shown(f", '{strategy}'='TRY_RESOLVE'") == "hash"
+    lab.sql(f"set `{strategy}`=TRY_RESOLVE")
+    try:
+        assert shown() == "hash"
+        assert shown(f", '{strategy}'='IGNORE'") == "custom"
+    finally:
+        lab.spark.conf.unset(strategy)
+
+
 def test_what_is_ignored_of_a_hint_is_said_to_who_wrote_it(lab):
     text = f"""select /*+ LOOKUP('table'='p', 'shufle'='true', 'mode'='fast'), LOOKUP('table'='q') */ count(p.model)
         from nyc.flights f join nyc.planes {NOW} p on f.tailnum = p.tailnum"""
@@ -199,6 +217,11 @@ def test_every_way_to_run_a_statement_knows_lookup_joins(lab):
     assert lab.spark.sql(text.format("50")).first()[0] == expected
     where = text.replace(" and f.id < {}", " where f.id < :most")
     assert lab.spark.sql(where, args={"most": 50}).first()[0] == expected
+    inner = where.replace("nyc.flights f", "(select * from nyc.flights where id < ?) f").replace(
+        "f.id < :most", "f.id >= ?"
+    )
+    assert lab.spark.sql(inner, args=[50, 0]).first()[0] == expected
+    assert lab.spark.sql(inner, args=[50, 50]).first()[0] == 0
     assert run_cell("", text.format(50), {"lab": lab})["n"].tolist() == [expected]
     assert "lookup nyc.planes" in lab.sql(f"explain {text.format(50)}").first()[0]
 

@@ -12,6 +12,9 @@ from fluss_lab.model.times import parse_duration
 
 #: How a task looks rows up; `fluss_lab.lookup` has the meaning of each.
 MODES: Final = ("auto", "full", "remote")
+#: How updates are treated that may find other rows than what they retract did; Flink's option, of a hint or of the session.
+UPDATE_STRATEGY: Final = "table.optimizer.non-deterministic-update.strategy"
+IGNORE, TRY_RESOLVE = "ignore", "try_resolve"
 #: Flink's options for rows that are not there yet: all four or none.
 _RETRY: Final = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 _SHOWN_MAX: Final = 80
@@ -50,12 +53,16 @@ class LookupHint:
 
     Attributes:
         shuffle: Distribute the stream as the table's source wants it, else by the join keys.
+        tasks: Among how many tasks; None: not asked.
         mode: One of `MODES`; None: not asked.
+        updates: `IGNORE` or `TRY_RESOLVE`; None: not asked.
         options: Options of the source (``lookup.cache.max-rows``), as text.
     """
 
     shuffle: bool = False
+    tasks: int | None = None
     mode: str | None = None
+    updates: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -178,6 +185,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "fixed-delay": _duration,
     "max-attempts": _whole_number,
     "mode": _one_of(*MODES),
+    "tasks": _whole_number,
+    UPDATE_STRATEGY: _one_of(IGNORE, TRY_RESOLVE),
 }
 
 
@@ -252,6 +261,8 @@ def _hint(given: Mapping[str, str], source_options: Iterable[str], warnings: lis
         )
     return LookupHint(
         shuffle=given.get("shuffle", "false").lower() == "true",
+        tasks=int(given["tasks"]) if "tasks" in given else None,
         mode=given["mode"].lower() if "mode" in given else None,
+        updates=given[UPDATE_STRATEGY].lower() if UPDATE_STRATEGY in given else None,
         options={name: given[name] for name in source_options if name in given},
     )

@@ -21,7 +21,7 @@ from fluss_lab.lookup.table_lookup import AUTO, FlussLookupSource
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.join_columns import JoinReader, StreamColumn, quoted
 from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
-from fluss_lab.spark.lookup.lookup_hint import LookupHint
+from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, UPDATE_STRATEGY, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
 
@@ -103,7 +103,8 @@ def run_lookups(
         result = run(text)
         if made and keeps_text(text):
             relations.keep()
-        return result
+        # Spark explains a stream when its plan says that it is one, which one out of a text does not.
+        return _frame(session, _plan(result)) if made and result.isStreaming else result
 
 
 def _levels_to_caller() -> int:
@@ -180,6 +181,7 @@ class _SqlJoin:
         if computed:
             listed = ", ".join(["*", *computed.values()])
             left = self._run(f"{self._with()}select {listed} from {self._relations.add(left)}()")  # noqa: S608  # its author's own
+        frame = left.toDF(*(each.alias for each in stream), *computed)
         wanted = reader.wanted
         outputs = {column: names.new(name) for name, column in wanted.items()}
         request = JoinRequest(
@@ -189,14 +191,17 @@ class _SqlJoin:
             where=columns.where,
             alias=row,
             shuffle=join.hint.shuffle,
+            tasks=join.hint.tasks,
             is_fixed=table.is_fixed,
+            updates_matter=(join.hint.updates or str(frame.sparkSession.conf.get(UPDATE_STRATEGY, IGNORE))).lower()
+            == TRY_RESOLVE,
         )
-        joined = join_frame(left.toDF(*(each.alias for each in stream), *computed), table.source, request)
+        joined = join_frame(frame, table.source, request)
         own = (join.alias,) if join.alias else join.path
         chosen = [(each.alias, each.name, each.qualifier) for each in stream]
         chosen += [(outputs[column], name, own) for name, column in wanted.items()]
-        frame = joined.select(*[F.col(quoted(alias)).alias(name) for alias, name, _ in chosen])
-        return _qualified(frame, [qualifier for _, _, qualifier in chosen])
+        named = joined.select(*[F.col(quoted(alias)).alias(name) for alias, name, _ in chosen])
+        return _qualified(named, [qualifier for _, _, qualifier in chosen])
 
     def _with(self) -> str:
         """Return the WITH clause of what the left side needs."""
@@ -254,8 +259,6 @@ def _each(sequence: Any) -> Iterator[Any]:
 
 def _qualified(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataFrame:
     """Return a frame whose columns have these names before their own."""
-    from pyspark.sql import DataFrame
-
     session = frame.sparkSession
     jvm: Any = session._jvm
     sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
@@ -264,4 +267,11 @@ def _qualified(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataF
         for attribute, qualifier in zip(_attributes(frame), qualifiers, strict=True)
     ]
     plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), _plan(frame))
+    return _frame(session, plan)
+
+
+def _frame(session: SparkSession, plan: Any) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    jvm: Any = session._jvm
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 from fluss_lab.spark.lookup.lookup_hint import LookupHint, may_look_up, read_hints
@@ -17,6 +18,7 @@ from fluss_lab.spark.lookup.statement_tree import Place, SelectHints, StatementT
 
 _TIMES: Final = frozenset({"SYSTEM_TIME", "TIMESTAMP"})
 _PROCTIME: Final = "PROCTIME"
+_PARAMETER: Final = "fluss_lab_parameter_"
 _HOW: Final = "[LEFT] JOIN table FOR SYSTEM_TIME AS OF PROCTIME() AS name ON stream.column = name.key"
 
 
@@ -154,6 +156,20 @@ def parse_statement(
         return LookupStatement(text, (), edits, tuple(ignored))
     joins, warnings = _JoinFinder(statement, tree, hints, source_options or {}).joins()
     return LookupStatement(text, tuple(joins), edits, tuple(warnings))
+
+
+def with_named_parameters(text: str, args: Sequence[object]) -> tuple[str, dict[str, object]]:
+    """Return a statement whose parameters have names in place of places, so that parts of it can be run with the same ones.
+
+    Args:
+        text: One that `parse_statement` has read.
+        args: The values of its ``?``, in the order of the text. One more or less than there are stays so.
+    """
+    marks = [token for token in StatementText(text).tokens if token.token_type == TokenType.PLACEHOLDER]
+    names = [f"{_PARAMETER}{number}" for number in range(max(len(marks), len(args)))]
+    for token, name in reversed(list(zip(marks, names[: len(marks)], strict=True))):
+        text = f"{text[: token.start]}:{name}{text[token.end + 1 :]}"
+    return text, dict(zip(names, args, strict=False))
 
 
 def _is_timed(statement: StatementText, index: int) -> bool:

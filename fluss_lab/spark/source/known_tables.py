@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fluss_lab.errors import InvalidNameError, NotFoundError
 from fluss_lab.model import TablePath
 from fluss_lab.read.union.scan import Scan
+from fluss_lab.spark.lookup.lookup_hint import may_look_up
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.spark_sql import run_statement
 from fluss_lab.spark.source.table_frame import scan_to_spark
@@ -44,7 +45,9 @@ def know_tables(session: SparkSession, scan_of: Callable[[TablePath], Callable[.
 
         A statement with frames by keyword (``sql("... {rows}", rows=frame)``) is Spark's own: it knows none of them.
         """
-        if kwargs or not isinstance(sqlQuery, str) or "." not in sqlQuery:  # it names no path
+        if (
+            kwargs or not isinstance(sqlQuery, str) or not ("." in sqlQuery or may_look_up(sqlQuery))
+        ):  # it names no path
             return kind.sql(session, sqlQuery, args, **kwargs)
         return run_statement(scan_of, session, sqlQuery, None, {}, args)
 

@@ -90,7 +90,7 @@ def run_statement(
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
     points = {TablePath.parse(path): point for path, point in read_points.items()}
-    lookups = _lookups_in(text)
+    lookups, args = _lookups_in(text, args)
     named = text if lookups is None else lookups.rendered()
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, named)}):
         raise InvalidRequestError(
@@ -160,14 +160,21 @@ class _Scans:
         return self._known[path]
 
 
-def _lookups_in(text: str) -> LookupStatement | None:
-    """Return the lookup joins of a statement; None: it has none. Their parser is loaded for those that may have some alone."""
-    if not may_look_up(text):
-        return None
-    from fluss_lab.spark.lookup.lookup_relation import HINT_OPTIONS
-    from fluss_lab.spark.lookup.lookup_sql import parse_statement
+def _lookups_in(text: str, args: Any) -> tuple[LookupStatement | None, Any]:
+    """Return the lookup joins of a statement, None: it has none; and its parameters, by names where it has some.
 
-    return parse_statement(text, HINT_OPTIONS)
+    Their parser is loaded only for statements that may have one.
+    """
+    if not may_look_up(text):
+        return None, args
+    from fluss_lab.spark.lookup.lookup_relation import HINT_OPTIONS
+    from fluss_lab.spark.lookup.lookup_sql import parse_statement, with_named_parameters
+
+    found = parse_statement(text, HINT_OPTIONS)
+    if found is not None and found.joins and isinstance(args, Sequence) and args:
+        text, args = with_named_parameters(text, args)
+        found = parse_statement(text, HINT_OPTIONS)
+    return found, args
 
 
 def _path_of(parts: Sequence[str]) -> TablePath | None:

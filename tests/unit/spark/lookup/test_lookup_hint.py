@@ -56,6 +56,11 @@ def test_a_block_is_taken_apart(text, rest, lookups):
         ("LOOKUP('table'='P', 'SHUFFLE'='TRUE')", LookupHint(shuffle=True)),
         ("LOOKUP('table'='nyc.planes', 'mode'='Full')", LookupHint(mode="full")),
         ("LOOKUP('table'='p', 'shuffle'='true', 'shuffle'='false')", LookupHint()),
+        ("LOOKUP('table'='p', 'tasks'='7')", LookupHint(tasks=7)),
+        (
+            "LOOKUP('table'='p', 'table.optimizer.non-deterministic-update.strategy'='TRY_RESOLVE')",
+            LookupHint(updates="try_resolve"),
+        ),
         ("LOOKUP('table'='p', 'lookup.cache.max-rows'='5')", LookupHint(options={"lookup.cache.max-rows": "5"})),
         (
             "LOOKUP('table'='p', 'async'='true', 'output-mode'='allow_unordered', 'capacity'='100', 'timeout'='180s')",

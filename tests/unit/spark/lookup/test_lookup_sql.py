@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
-from fluss_lab.spark.lookup.lookup_sql import parse_statement
+from fluss_lab.spark.lookup.lookup_sql import parse_statement, with_named_parameters
 
 NOW = "for system_time as of proctime()"
 TESTS = Path(__file__).parents[3]
@@ -242,6 +242,21 @@ def test_a_deep_statement_is_read_or_refused():
             assert parts(text)[0] == ["f"]
         except InvalidRequestError as error:
             assert "too deep" in str(error) or "cannot be read" in str(error)  # noqa: PT017
+
+
+def test_parameters_get_names_in_the_order_of_the_text():
+    text = (
+        f"select ?, '?', `?` -- ?\n from (select * from f where a = ?) g join nyc.p {NOW} on g.t = p.t where b in (?,?)"
+    )
+    named, args = with_named_parameters(text, [1, "two", 3, 4])
+    for number, name in enumerate(args):
+        named = named.replace(f":{name}", f"<{number}>")
+    assert named == (
+        f"select <0>, '?', `?` -- ?\n from (select * from f where a = <1>) g join nyc.p {NOW} on g.t = p.t where b in (<2>,<3>)"
+    )
+    assert list(args.values()) == [1, "two", 3, 4]
+    assert list(with_named_parameters(text, [1])[1].values()) == [1]
+    assert list(with_named_parameters("select 1", [1, 2])[1].values()) == [1, 2]
 
 
 # -- statements of others ---------------------------------------------------------------------------------------------
