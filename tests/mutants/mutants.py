@@ -28,6 +28,7 @@ from tests.mutants.lake_seam import LAKE_SEAM
 from tests.mutants.lake_state import LAKE_STATE
 from tests.mutants.log_side import LOG_SIDE
 from tests.mutants.looking_up import LOOKING_UP
+from tests.mutants.looking_up_on_spark import LOOKING_UP_ON_SPARK
 from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.metadata import METADATA
 from tests.mutants.moving import DOORS, READING, TIERING
@@ -76,6 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + LAKE_STATE
     + LOG_SIDE
     + LOOKING_UP
+    + LOOKING_UP_ON_SPARK
     + MAINTAINING
     + NEWER_FORMATS
     + PROVING
