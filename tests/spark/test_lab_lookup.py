@@ -1,11 +1,13 @@
 """`Lab.lookup_join`: tables of a lab looked up for frames and streams, by name and by hand."""
 
+import json
 import random
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 import fluss_lab as fl
@@ -15,11 +17,16 @@ from fluss_lab.errors import (
     TableNotFoundError,
     UnsupportedError,
 )
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.spark.lookup.batch_points import POINTS
+from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.sharded_rows import ShardedRows
 from fluss_lab.workbench import Lab
+from tests.spark.dying_lookup import DiesOnce
+from tests.unit.lookup.lawbreakers import ByChance, Lawbreaker, OutOfRange
 
 pytestmark = pytest.mark.spark
 
@@ -166,3 +173,114 @@ def test_the_example_of_the_documentation_runs(spark, lab, tmp_path):
     names["query"].stop()
     assert [(row.tailnum, row.model, row.seats) for row in spark.table("enriched").collect()] == [("N1", "m1", 50)]
     wait_until(lambda: len(names["metrics"].tasks()) == 1)
+
+
+def kept_points(checkpoint, name):
+    """Return the point of each micro-batch, as the checkpoint has them."""
+    paths = (checkpoint / POINTS / name).iterdir()
+    return {int(path.name): ReadPoint.from_json(json.loads(path.read_text())["point"]) for path in paths}
+
+
+@pytest.mark.parametrize("mode", ["full", "remote"])
+def test_a_stream_finds_the_table_at_the_point_of_each_batch(spark, lab, tmp_path, mode):
+    """While the table changes before, during and after each batch; one fails behind its output, and runs again."""
+    name = f"nyc.moving_{mode}"
+    schema = {"id": "bigint", "version": "int"}
+    table = lab.create_table(
+        name, schema, rows=[{"id": i, "version": 0} for i in range(50)], primary_key=["id"], buckets=3
+    )
+    source = lab.create_table(f"nyc.in_{mode}", {"k": "bigint"}, rows=[{"k": i % 60} for i in range(100)])
+    rng, found, fails = random.Random(mode), {}, {2}
+    checkpoint = tmp_path / "checkpoint"
+
+    def change():
+        ids = rng.sample(range(60), 20)
+        table.upsert([{"id": i, "version": rng.randrange(1000)} for i in ids[:12]])
+        table.delete([{"id": i} for i in ids[12:]])
+
+    def write(batch, number):
+        rows = rows_of(batch.select("k", "version"))
+        change()
+        assert rows_of(batch.select("k", "version")) == rows
+        assert found.setdefault(number, rows) == rows
+        if number in fails:
+            fails.remove(number)
+            raise RuntimeError("behind the output")
+        source.append([{"k": rng.randrange(60)} for _ in range(100)])
+
+    def start():
+        stream = source.stream(max_rows_per_trigger=100)
+        out = lab.lookup_join(stream, table, on={"k": "id"}, shuffle=True, tasks=2, mode=mode)
+        return out.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).start()
+
+    query = start()
+    with pytest.raises(StreamingQueryException, match="behind the output"):
+        query.awaitTermination(120)
+    change()
+    query = start()
+    wait_until(lambda: len(found) > 4 or query.exception() is not None, timeout_s=120)
+    query.stop()
+    points = kept_points(checkpoint, name)
+    assert len(found) >= 5
+    for number, rows in found.items():
+        versions = {row["id"]: row["version"] for row in table.scan(read_point=points[number]).to_arrow().to_pylist()}
+        assert rows == sorted(((k, versions.get(k)) for k, _ in rows), key=repr)
+    assert len({point.to_json() for point in points.values()}) == len(points)
+
+
+def test_a_table_that_is_made_again_ends_the_stream(spark, lab, tmp_path):
+    schema = {"id": "bigint", "version": "int"}
+    lab.create_table("nyc.gone", schema, rows=[{"id": 1, "version": 1}], primary_key=["id"])
+    source = lab.create_table("nyc.in_gone", {"id": "bigint"}, rows=[{"id": 1}])
+    out = lab.lookup_join(source.stream(), "nyc.gone", on="id")
+    found = []
+
+    def start(frame):
+        writer = frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start(out)
+    query.processAllAvailable()
+    lab.drop_table("nyc.gone")
+    lab.create_table("nyc.gone", schema, rows=[{"id": 1, "version": 2}], primary_key=["id"])
+    source.append([{"id": 1}])
+    with pytest.raises(StreamingQueryException, match="TableNotFoundError"):
+        query.awaitTermination(120)
+    # Also by a join with the new one.
+    query = start(lab.lookup_join(source.stream(), "nyc.gone", on="id"))
+    with pytest.raises(StreamingQueryException, match="it was dropped and made again"):
+        query.awaitTermination(120)
+    assert [row.version for row in found] == [1]
+
+
+def test_an_altered_table_keeps_its_columns_in_a_join(lab, flights):
+    table = lab.create_table("nyc.altered", {"id": "bigint", "x": "int"}, rows=[{"id": 1, "x": 1}], primary_key=["id"])
+    out = lab.lookup_join(flights.select("id"), table, on="id", how="inner")
+    table.alter(add_columns={"y": "int"})
+    table.upsert([{"id": 1, "x": 2, "y": 2}])
+    assert [tuple(row) for row in out.collect()] == [(1, 1)]
+    assert lab.lookup_join(flights.select("id"), table, on="id", how="inner").columns == ["id", "x", "y"]
+
+
+def test_a_task_that_dies_is_run_again(flights, tmp_path):
+    rows = pa.table({"tailnum": [f"N{i}" for i in range(50)], "place": list(range(50))})
+    source = Lawbreaker.create(tmp_path / "rows", rows, shard_by=["tailnum"], shards=4, unique=["tailnum"])
+    source.function = DiesOnce
+    out = join_frame(flights, source, JoinRequest({"tailnum": "tailnum"}, shuffle=True, tasks=3))
+    found = rows_of(out)
+    places = {f"N{i}": i for i in range(50)}
+    expected = [(*row, places.get(row.tailnum)) for row in flights.collect()]
+    assert found == sorted(expected, key=repr)
+    assert (tmp_path / "rows" / "died").exists()
+
+
+def test_errors_of_tasks_name_what_is_wrong(flights, tmp_path):
+    rows = pa.table({"tailnum": [f"N{i}" for i in range(50)], "place": list(range(50))})
+    source = Lawbreaker.create(tmp_path / "rows", rows, shard_by=["tailnum"], shards=4, unique=["tailnum"])
+    for partitioner, text in (
+        (OutOfRange, "OutOfRange.partition: expected partitions in"),
+        (ByChance, "ByChance says that it is deterministic"),
+    ):
+        source.partitioner = partitioner
+        with pytest.raises(PythonException, match=f"fluss_lab.errors.InvalidError: .*{text}"):
+            join_frame(flights, source, JoinRequest({"tailnum": "tailnum"}, shuffle=True, tasks=3)).collect()
