@@ -236,9 +236,9 @@ FOCUS = """() => {
     const name = at.getAttribute('aria-label') || at.innerText || at.title || at.tagName;
     return {name: name.trim().split('\\n')[0].slice(0, 40), role: at.getAttribute('role') || at.tagName.toLowerCase(), inside, seen: style.outlineStyle !== 'none' && style.outlineWidth !== '0px'};
 }"""
-#: Controls of the screen that Tab has not come to, but for those within a composite, which has one stop.
+#: Controls of the screen that Tab has not come to, but for those within a composite, which has one stop: a list gives it to a row.
 UNREACHED = """() => [...document.querySelectorAll('.fx-body button, .fx-body input, .fx-body select, .fx-body [tabindex="0"], .fx-code button')]
-    .filter((each) => each.checkVisibility() && !each.disabled && each.tabIndex >= 0 && !window.reached.has(each)).map((each) => each.title || each.textContent || each.tagName)"""
+    .filter((each) => each.checkVisibility() && !each.disabled && each.tabIndex >= 0 && ![each, ...each.querySelectorAll('tr.pick')].some((one) => window.reached.has(one))).map((each) => each.title || each.textContent || each.tagName)"""
 STOPS_MAX = 90
 
 
