@@ -299,7 +299,7 @@ def _peak(servers: set[int]) -> Iterator[list[float]]:
 
 def _is_worker(pid: int) -> bool:
     try:
-        return b"fluss_lab.spark.session.worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"-m\0fluss_lab.spark.session.worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

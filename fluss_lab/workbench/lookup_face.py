@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+    from fluss_lab.display.picture import Picture
     from fluss_lab.spark.lookup.task_counts import TaskCounts
 
     class LookupLab(Protocol):
@@ -87,11 +88,35 @@ class LookupMetrics:
         """Return `tasks` as a pandas frame."""
         return self.tasks().to_pandas()
 
+    def plot(self) -> Picture:
+        """Draw the rows that each task held at its end, and how many of its lookups they answered.
+
+        Raises:
+            UnsupportedError: matplotlib is not installed (extra ``demo``).
+        """
+        from fluss_lab.display.task_picture import tasks_picture
+
+        rows = [row for row in self.tasks() if row["rows_cached"] is not None]
+        rows.sort(key=lambda row: (row["batch"] or 0, row["partition"], row["task"]))
+        names = [_task_name(row) for row in rows]
+        return tasks_picture(names, [row["rows_cached"] for row in rows], [_hit_rate(row) for row in rows])
+
     def __repr__(self) -> str:
         return repr(self.tasks())
 
     def _repr_html_(self) -> str:
         return self.tasks()._repr_html_()
+
+
+def _task_name(row: Mapping[str, Any]) -> str:
+    batch = "" if row["batch"] is None else f"batch {row['batch']}, "
+    task = "" if row["task"] in (0, row["partition"]) else f"task {row['task']} in "
+    return f"{batch}{task}partition {row['partition']}"
+
+
+def _hit_rate(row: Mapping[str, Any]) -> float | None:
+    hits, misses = row["hits"], row["misses"]
+    return None if hits is None or misses is None or not hits + misses else hits / (hits + misses)
 
 
 def lookup_join(  # noqa: PLR0913  what a join can be asked has a name each

@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -43,14 +44,28 @@ def main() -> None:
             with suppress(Exception):
                 importlib.import_module(name)
     # Not above: it must come from the path without archives.
-    from pyspark.daemon import manager
+    from pyspark import daemon
+
+    daemon.worker = ends_quietly(daemon.worker)
 
     # Workers collect garbage after every task. What is loaded by now never is any, and looking through it took longer
     # than a small task; it also stays in pages that the workers share.
     gc.collect()
     gc.freeze()
     gc.enable()
-    manager()
+    daemon.manager()
+
+
+def ends_quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """Return a worker that ends without a trace on the screen when Spark has hung up: of a LIMIT it does not want the rest."""
+
+    def run(*arguments: object) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return run
 
 
 def without_zips(path: list[str]) -> list[str]:

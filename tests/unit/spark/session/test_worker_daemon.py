@@ -1,11 +1,12 @@
-"""Which pyspark the workers import."""
+"""Which pyspark the workers import, and how they end."""
 
 from pathlib import Path
 
 import py4j
 import pyspark
+import pytest
 
-from fluss_lab.spark.session.worker_daemon import without_zips
+from fluss_lab.spark.session.worker_daemon import ends_quietly, without_zips
 
 _PACKAGES = str(Path(pyspark.__file__).parents[1])
 _LIB = Path(pyspark.__file__).parent / "python" / "lib"
@@ -28,3 +29,21 @@ def test_archives_of_another_spark_stay(tmp_path):
     other.touch()
     assert without_zips([str(other), _PACKAGES]) == [str(other), _PACKAGES]
     assert without_zips(["/jobs/mine.zip", *_ZIPS, _PACKAGES]) == ["/jobs/mine.zip", _PACKAGES]
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
+def test_a_worker_that_spark_hung_up_on_ends_without_a_trace(error):
+    def worker(socket, authenticated):
+        assert (socket, authenticated) == ("socket", True)
+        raise error
+
+    assert ends_quietly(worker)("socket", True) == 1
+
+
+def test_other_errors_of_a_worker_are_shown():
+    def worker():
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        ends_quietly(worker)()
+    assert ends_quietly(lambda: 0)() == 0
