@@ -13,6 +13,7 @@ NAMES = (
     "servers",
     "kv",
     "lookup",
+    "lookup_join",
     "durability",
     "recovery",
     "tiering",

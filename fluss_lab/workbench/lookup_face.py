@@ -210,7 +210,9 @@ def _source(
         return table
     found = table if isinstance(table, Table) else lab.table(table)
     point = as_of if isinstance(as_of, ReadPoint) or as_of is None else found.read_point(as_of)
-    return FlussLookupSource(found.lab.connection, found.info, mode=mode, point=point, options=options)
+    return FlussLookupSource(
+        found.lab.connection, found.info, mode=mode, point=point, options=options, folder=found.lab.folder
+    )
 
 
 def _names(given: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]:
