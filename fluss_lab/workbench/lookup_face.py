@@ -213,7 +213,7 @@ def _source(
     found = table if isinstance(table, Table) else lab.table(table)
     point = as_of if isinstance(as_of, ReadPoint) or as_of is None else found.read_point(as_of)
     # Of another lab's table only the connection says where it is.
-    folder = lab.folder if found.lab is lab else None
+    folder = lab.folder if found.lab.connection is lab.connection else None
     return FlussLookupSource(found.lab.connection, found.info, mode=mode, point=point, options=options, folder=folder)
 
 
