@@ -39,11 +39,12 @@ class Streamer:
         ends: Whether the queries end with what there is.
         rows_max: Of a batch.
         failpoints: Name to action, armed in every process of Spark's.
+        module: What is run.
     """
 
     def __init__(
         self, folder: Path, address: str, source: str, target: str, *, ends: bool, rows_max: int,
-        failpoints: Mapping[str, str] | None = None,
+        failpoints: Mapping[str, str] | None = None, module: str = "tests.spark.streamer",
     ) -> None:  # fmt: skip
         task = {
             "folder": str(folder), "address": address, "source": source, "target": target, "ends": ends,
@@ -55,7 +56,7 @@ class Streamer:
         self._log_path = folder / "streamer.log"
         self._log = self._log_path.open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.streamer"],
+            [sys.executable, "-m", module],
             cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
             start_new_session=True,
         )  # fmt: skip
