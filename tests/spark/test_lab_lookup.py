@@ -150,10 +150,24 @@ def test_fallbacks_of_updating_input(lab, planes, flights):
     resolve = {"table.optimizer.non-deterministic-update.strategy": "TRY_RESOLVE"}
     assert "[custom shuffle: BucketPartitioner, 2 tasks; " in plan(changes)
     assert "[custom shuffle: BucketPartitioner, 2 tasks; " in plan(changes, options=resolve)  # all at one moment
-    narrow = changes.withColumn("tailnum", F.col("tailnum").cast("string")).withColumn(
-        "made", F.col("made").cast("long")
+    # Of a stream each micro-batch finds the table as it is then.
+    stream = lab["nyc.planes"].stream(columns=["tailnum"])
+    assert "[custom shuffle: BucketPartitioner, 2 tasks; " in plan(stream)
+    assert "[hash shuffle: updates may find other rows later, and are to be resolved (TRY_RESOLVE); " in plan(
+        stream, options=resolve
     )
-    assert "[custom shuffle: BucketPartitioner" in plan(narrow)
+    assert "[custom shuffle: BucketPartitioner, 2 tasks; " in plan(stream, options=resolve, as_of=planes.read_point())
+    lab.create_table(
+        "nyc.small", {"id": "int", "x": "string"}, primary_key=["id"], rows=[{"id": 1, "x": "a"}], buckets=2
+    )
+    wide = lab.lookup_join(flights.select("id"), "nyc.small", on="id", how="inner", shuffle=True, tasks=2)
+    assert "[hash shuffle: the type of id has not all values of the stream's; " in wide._jdf.queryExecution().toString()
+    assert rows_of(wide) == [(1, "a")]
+    other = lab.lookup_join(flights.withColumn("x", F.lit("a")), "nyc.small", on="x", columns={"id": "i"}, shuffle=True)
+    assert (
+        "[hash shuffle: the join keys (x) do not cover the bucket keys (id); " in other._jdf.queryExecution().toString()
+    )
+    assert {row.i for row in other.collect()} == {1}
 
 
 def test_the_example_of_the_documentation_runs(spark, lab, tmp_path):
