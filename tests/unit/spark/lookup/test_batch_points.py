@@ -1,5 +1,6 @@
 """Points of micro-batches: kept before they are used, the same however often asked, and never another table's."""
 
+import itertools
 import stat
 import threading
 
@@ -18,12 +19,15 @@ from fluss_lab.spark.lookup.batch_points import (
     micro_batch,
 )
 
+#: No two are the same.
+MOMENTS = itertools.count()
+
 
 class Moving(LookupFunction):
     """Has another point each time."""
 
     def __init__(self, identity="1", points=True):
-        self._identity, self._points, self.asked = identity, points, 0
+        self._identity, self._points = identity, points
 
     def to_json(self):
         return "{}"
@@ -45,8 +49,7 @@ class Moving(LookupFunction):
         return self._identity
 
     def present_point(self):
-        self.asked += 1
-        return f"{id(self)} {self.asked}" if self._points else None
+        return f"moment {next(MOMENTS)}" if self._points else None
 
 
 @pytest.fixture
