@@ -31,6 +31,8 @@ CHANGES_MAX: Final = integer(
     1_000_000,
     "changes since the read point up to which mode 'auto' looks rows up remotely; of more keys than that a task does not",
 )
+#: How updates are treated that may find other rows than what they retract did: Flink's option. ``IGNORE`` or ``TRY_RESOLVE``.
+UPDATE_STRATEGY: Final = "table.optimizer.non-deterministic-update.strategy"
 LOOKUP_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (CACHE_ROWS_MAX, CACHE_EXPIRY, RETRIES_MAX, PARTITIONS_MAX, FULL_ROWS_MAX, CHANGES_MAX)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError, UnsupportedError
 from fluss_lab.lookup import LookupTableSource
+from fluss_lab.lookup.lookup_options import UPDATE_STRATEGY
 from fluss_lab.lookup.table_lookup import AUTO, FlussLookupSource
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
@@ -44,8 +45,6 @@ TASK_COLUMNS: Final = {
     "matched": _LONG, "unmatched": _LONG, "hits": _LONG, "misses": _LONG, "calls": _LONG, "rows_cached": _LONG,
     "bytes_cached": _LONG, "changes": _LONG, "open_ms": _LONG,
 }  # fmt: skip
-#: How updates are treated that may find other rows than what they retract did: Flink's option, and its values.
-UPDATE_STRATEGY: Final = "table.optimizer.non-deterministic-update.strategy"
 _IGNORE, _RESOLVE = "IGNORE", "TRY_RESOLVE"
 _HOWS: Final = ("left", "inner")
 
