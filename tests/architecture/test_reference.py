@@ -9,10 +9,10 @@ from importlib import import_module
 import pytest
 
 from fluss_lab.errors import WriteInterruptedError
+from fluss_lab.lookup.lookup_options import UPDATE_STRATEGY
 from fluss_lab.model.config.config_chain import OPTIONS
 from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.model.config.options import TABLE_OPTIONS
-from fluss_lab.spark.lookup.lookup_hint import UPDATE_STRATEGY
 from fluss_lab.workbench import Lab, Table
 from tests.architecture.test_docs import DOCS
 from tools import api_reference

@@ -49,6 +49,8 @@ CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
 #: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.
 ELSEWHERE = {
     "jobs/job_store.py",
+    "lookup/rows/kept_rows.py",
+    "spark/lookup/batch_points.py",
     "spark/session/class_archive.py",
     "read/moment/read_point.py",
     "read/changelog/stream_offsets.py",
@@ -64,8 +66,10 @@ NO_FILE = {
     "lake/iceberg/table/layout.py",
     "lake/iceberg/write/lake_write_result.py",
     "lake/iceberg/write/write_target.py",
+    "lookup/planned_lookup.py",
     "model/json_codec.py",
     "testing/parquet_lake/parquet_writer.py",
+    "testing/sharded_rows.py",
     "tiering/task/tiering_task.py",
 }
 _NUMBER = re.compile(r"_?([A-Z]+_)*(VERSION|FORMAT|MAGIC)")
