@@ -24,6 +24,7 @@ from fluss_lab.lookup.planned_lookup import LookupPlan, PlannedLookup
 from fluss_lab.lookup.remote_lookup import RemoteLookup, remote_columns
 from fluss_lab.model import TableInfo
 from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 
@@ -125,10 +126,14 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
         return kind(plan, address.token)
 
     def describe(self, function: LookupFunction) -> str:
-        """Return how the function looks rows up: ``full`` or ``remote``, and why, where that was chosen."""
-        word = FULL if isinstance(function, FullLookup) else REMOTE
-        reason = function.plan.reason if isinstance(function, PlannedLookup) else ""
-        return f"{word}: {reason}" if reason else word
+        """Return how the function looks rows up (``full`` or ``remote``, and why, where that was chosen), and of which moment."""
+        if not isinstance(function, PlannedLookup):
+            return super().describe(function)
+        word, plan = FULL if isinstance(function, FullLookup) else REMOTE, function.plan
+        how = f"{word}: {plan.reason}" if plan.reason else word
+        if plan.point is None:
+            return f"{how}; at a read point of each micro-batch"
+        return f"{how}; at the read point of {format_moment(ReadPoint.from_json(plan.point).moment_ms)}"
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

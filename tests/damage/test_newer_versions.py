@@ -67,6 +67,7 @@ NO_FILE = {
     "lake/iceberg/write/lake_write_result.py",
     "lake/iceberg/write/write_target.py",
     "lookup/planned_lookup.py",
+    "lookup/portable.py",
     "model/json_codec.py",
     "testing/parquet_lake/parquet_writer.py",
     "testing/sharded_rows.py",

@@ -13,6 +13,7 @@ from fluss_lab.lookup.full_lookup import FullLookup
 from fluss_lab.lookup.portable import function_of, portable_text
 from fluss_lab.lookup.remote_lookup import RemoteLookup
 from fluss_lab.lookup.table_lookup import FlussLookupSource
+from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from tests.unit.lookup.lookup_kit import found, key_batch, opened, planned, source_of, wanted
 
@@ -69,6 +70,17 @@ def test_a_static_join_has_the_point_of_its_planning_and_a_stream_one_for_each_m
     assert ReadPoint.from_json(fixed.present_point()) == before.asked["read_point"]
 
 
+def how(source, function):
+    """Return how a function looks rows up, less the moment."""
+    text, moment = source.describe(function).rsplit("; ", 1)
+    point = function.plan.point
+    at = "a read point of each micro-batch"
+    if point is not None:
+        at = f"the read point of {format_moment(ReadPoint.from_json(point).moment_ms)}"
+    assert moment == f"at {at}"
+    return text
+
+
 def test_the_mode_is_chosen_by_size(make_keyed, lookup_cluster):
     table = make_keyed()
     table.upsert([row(key) for key in range(10)])
@@ -81,7 +93,7 @@ def test_the_mode_is_chosen_by_size(make_keyed, lookup_cluster):
         function = source.lookup_function(
             context(*keys, is_custom_shuffle_enabled=parallelism is not None, parallelism=parallelism)
         )
-        return type(function), source.describe(function)
+        return type(function), how(source, function)
 
     most = "full.max-rows"
     assert chosen("id") == (FullLookup, "full: at most 30 rows a task")
@@ -96,12 +108,12 @@ def test_the_mode_is_chosen_by_size(make_keyed, lookup_cluster):
     point = table.keep().asked["read_point"]
     table.upsert([row(key, "newer") for key in range(2)])
     source = source_of(table, "auto", point=point, options=behind)
-    assert source.describe(source.lookup_function(context("id"))) == "full: 4 changes since the read point"
+    assert how(source, source.lookup_function(context("id"))) == "full: 4 changes since the read point"
     parts = make_keyed("pk_parts")
     parts.upsert([row(1) | {"p": "p1"}, row(1) | {"p": "p2"}])
     parts.drop_partition("p1")
     source = source_of(parts, "auto", options={"lookup.full.max-rows": 0})
-    assert source.describe(source.lookup_function(context("id"))) == "full: the lake alone has a partition"
+    assert how(source, source.lookup_function(context("id"))) == "full: the lake alone has a partition"
 
 
 def test_columns_are_those_of_the_point(make_keyed):

@@ -129,7 +129,7 @@ def test_the_page_is_its_files_and_nothing_inline(served):
     assert "<script type" in text
     assert "style=" not in text
     assert served.ask("view.js", cookie=True)[1]["Content-Type"].startswith("text/javascript")
-    assert "export default { render };" in served.ask("view.js", cookie=True)[2]
+    assert "export default{render};" in served.ask("view.js", cookie=True)[2]
     assert ".fx{" in served.ask("style.css", cookie=True)[2]
     assert served.ask("favicon.ico", place="/")[0] == 204
 
