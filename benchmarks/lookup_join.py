@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.data import SCHEMA
 from benchmarks.report import Figures
-from benchmarks.spark_union import Bench, Cost
+from benchmarks.spark_union import Bench, Cost, median_cost
 from benchmarks.spark_union import Size as BenchSize
 from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab, LookupMetrics, Table
@@ -173,16 +173,7 @@ def _in_turns(bench: Bench, ours: Callable[[], None], other: Callable[[], None],
     for _ in range(runs):
         mine.append(bench.measured(ours))
         beside.append(bench.measured(other))
-    return _median(mine), _median(beside)
-
-
-def _median(costs: list[Cost]) -> Cost:
-    return Cost(
-        statistics.median(each.wall_s for each in costs),
-        statistics.median(each.cpu_s for each in costs),
-        statistics.median(each.server_s for each in costs),
-        max(each.peak_mb for each in costs),
-    )
+    return median_cost(mine), median_cost(beside)
 
 
 def _add(figures: Figures, what: str, mine: Cost, beside: Cost, goal: str) -> None:

@@ -215,7 +215,7 @@ class Bench:
         for _ in range(RUNS):
             mine.append(self.measured(read.ours))
             other.append(self.measured(read.plain))
-        cost, beside = _median(mine), _median(other)
+        cost, beside = median_cost(mine), median_cost(other)
         figures.add(
             f"{what} (server {cost.server_s:.2f}, workers' peak {cost.peak_mb:.0f} MB)",
             f"{cost.cpu_s:.2f} ({cost.wall_s:.2f})",
@@ -237,7 +237,7 @@ class Bench:
         return Cost(wall_s, _cpu_s(servers) - before, _cpu_of(servers) - server, peak[0])
 
 
-def _median(costs: list[Cost]) -> Cost:
+def median_cost(costs: list[Cost]) -> Cost:
     """Return the middle of each figure, and the highest peak."""
     return Cost(
         statistics.median(each.wall_s for each in costs),

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from fluss_lab.model.config.options import Option, check_options, duration, integer
 
+#: How a task looks rows up; `FlussLookupSource` has the meaning of each.
+AUTO, FULL, REMOTE = MODES = ("auto", "full", "remote")
 CACHE_ROWS_MAX: Final = integer(
     "lookup.cache.max-rows",
     100_000,

@@ -1,4 +1,4 @@
-"""What lookup functions over a table of a lab have in common: their plan as text, the connection, the read point."""
+"""The common part of lookup functions over a table of a lab: their plan as text, the connection, the read point."""
 
 from __future__ import annotations
 

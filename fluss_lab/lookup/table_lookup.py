@@ -20,6 +20,7 @@ from fluss_lab.lookup.lookup_interfaces import (
     LookupTableSource,
     SupportsLookupCustomShuffle,
 )
+from fluss_lab.lookup.lookup_options import AUTO, FULL, MODES, REMOTE
 from fluss_lab.lookup.planned_lookup import LookupPlan, PlannedLookup
 from fluss_lab.lookup.remote_lookup import RemoteLookup, remote_columns
 from fluss_lab.model import TableInfo
@@ -27,8 +28,6 @@ from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
-
-AUTO, FULL, REMOTE = MODES = ("auto", "full", "remote")
 
 
 @checked

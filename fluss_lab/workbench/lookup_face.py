@@ -10,8 +10,7 @@ import pyarrow as pa
 from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError, UnsupportedError
 from fluss_lab.lookup import LookupTableSource
-from fluss_lab.lookup.lookup_options import UPDATE_STRATEGY
-from fluss_lab.lookup.table_lookup import AUTO, FlussLookupSource
+from fluss_lab.lookup.lookup_options import AUTO, UPDATE_STRATEGY
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
@@ -209,6 +208,8 @@ def _source(
                 f"Lab.lookup_join: mode, as_of and options are those of a lab's tables; {table.name} is a source of its own"
             )
         return table
+    from fluss_lab.lookup.table_lookup import FlussLookupSource
+
     found = table if isinstance(table, Table) else lab.table(table)
     point = as_of if isinstance(as_of, ReadPoint) or as_of is None else found.read_point(as_of)
     # Of another lab's table only the connection says where it is.

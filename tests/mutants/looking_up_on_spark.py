@@ -38,7 +38,7 @@ LOOKING_UP_ON_SPARK = (
     ),
     Mutant(
         "placement_not_checked", "P4", TASK,
-        "            check_partitions(partitioner_of(self.partitioner), keys, self.parallelism, given)\n", "",
+        "            check_partitions(functions.partitioner, keys, self.parallelism, given)\n", "",
         (f"{IN_TASK}::test_rows_with_another_number_than_the_partitioner_gives",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""What a task leaves in a folder for the task of the next micro-batch: Arrow files, memory-mapped, and what they are of.
+"""The rows that a task leaves in a folder for the task of the next micro-batch: Arrow files, memory-mapped, and what they are of.
 
 The head names its files and has a checksum of each; it is replaced last, at once. What cannot be read, is damaged or of something else
 is not there.

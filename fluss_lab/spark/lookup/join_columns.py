@@ -1,4 +1,4 @@
-"""What the conditions of a lookup join mean, once the columns of both sides are known: its keys, and what else must be true of a match."""
+"""The meaning of a lookup join's conditions, once the columns of both sides are known: its keys, and what else a match must fulfil."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 from fluss_lab.spark.lookup.lookup_sql import ColumnName, Conjunct, LookupJoin
 from fluss_lab.spark.lookup.statement_tree import Place
+from fluss_lab.spark.source.spark_names import quoted
 
 _SHOWN_MAX: Final = 20
 
@@ -202,11 +203,6 @@ class JoinReader:
         if meaning.stream is None:
             return self._join.alias or self._name
         return ".".join(meaning.stream.qualifier) or "the stream"
-
-
-def quoted(name: str) -> str:
-    """Return a name as SQL takes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _ends_with(qualifier: Sequence[str], end: Sequence[str]) -> bool:

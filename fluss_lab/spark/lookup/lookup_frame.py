@@ -32,6 +32,7 @@ from fluss_lab.spark.lookup.bucket_expression import task_column
 from fluss_lab.spark.lookup.lookup_task import LookupTask, PartitionTask, column_function
 from fluss_lab.spark.lookup.task_counts import TaskCounts
 from fluss_lab.spark.session.spark_errors import spark_message
+from fluss_lab.spark.source.spark_names import quoted
 from fluss_lab.spark.source.spark_types import allow_time, arrow_schema, has_time, spark_type, stored_schema
 
 if TYPE_CHECKING:
@@ -132,11 +133,11 @@ class _FrameJoin:
         from pyspark.sql import functions as F  # noqa: N812
 
         row, number = self._free_name("row"), self._free_name("task")
-        keys = [F.col(_quoted(name)) for name in self._keys.values()]
+        keys = [F.col(quoted(name)) for name in self._keys.values()]
         frame, inputs = self._frame, keys
         if self._plan.kind != NONE:
-            frame = frame.withColumn(number, self._number(keys)).repartitionById(self._tasks, F.col(_quoted(number)))
-            inputs = [*keys, F.col(_quoted(number))]
+            frame = frame.withColumn(number, self._number(keys)).repartitionById(self._tasks, F.col(quoted(number)))
+            inputs = [*keys, F.col(quoted(number))]
         frame = frame.withColumn(row, self._lookup(inputs))
         return self._unfolded(frame, row).drop(row, number)
 
@@ -342,7 +343,7 @@ class _FrameJoin:
         from pyspark.errors import AnalysisException, ParseException
         from pyspark.sql import functions as F  # noqa: N812
 
-        alias = _quoted(self._request.alias)
+        alias = quoted(self._request.alias)
         rows = f"array({row})" if self._is_unique else row
         kept = f"filter({rows}, {alias} -> {alias} is not null and (\n{where}\n))"
         try:
@@ -369,10 +370,6 @@ class _FrameJoin:
         while any(each.startswith(name) for each in taken):
             name += "_"
         return name
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _list_of(row: T.StructType) -> T.ArrayType:

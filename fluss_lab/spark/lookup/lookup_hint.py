@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_lab.errors import FlussError, InvalidPropertyError
-from fluss_lab.lookup.lookup_options import UPDATE_STRATEGY
+from fluss_lab.lookup.lookup_options import MODES, UPDATE_STRATEGY
 from fluss_lab.model.times import parse_duration
 
-#: How a task looks rows up; `fluss_lab.lookup` has the meaning of each.
-MODES: Final = ("auto", "full", "remote")
 #: Values of `UPDATE_STRATEGY`, of a hint or of the session.
 IGNORE, TRY_RESOLVE = "ignore", "try_resolve"
 #: Flink's options for rows that are not there yet: all four or none.

@@ -16,14 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lookup.lookup_interfaces import LookupTableSource
-from fluss_lab.lookup.lookup_options import LOOKUP_OPTIONS, UPDATE_STRATEGY
-from fluss_lab.lookup.table_lookup import AUTO, FlussLookupSource
+from fluss_lab.lookup.lookup_options import AUTO, LOOKUP_OPTIONS, UPDATE_STRATEGY
+from fluss_lab.lookup.table_lookup import FlussLookupSource
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.spark.lookup.join_columns import JoinReader, StreamColumn, quoted
+from fluss_lab.spark.lookup.join_columns import JoinReader, StreamColumn
 from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
+from fluss_lab.spark.source.spark_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -111,7 +111,7 @@ class LookupTask:
     def _answer(self, functions: _OpenFunctions, keys: pa.RecordBatch, numbers: pa.Array | None) -> pa.Array:
         known = with_keys(keys)
         asked: Numbers = np.flatnonzero(known.to_numpy(zero_copy_only=False))
-        groups = self._groups(keys, numbers, asked)
+        groups = self._groups(functions, keys, numbers, asked)
         found = []
         for number, positions in groups.items():
             function = functions.of(number)
@@ -124,16 +124,18 @@ class LookupTask:
         make = _structs if self.is_unique else _lists
         return make(cast_batch(rows_found, self.spark_columns), positions, keys.num_rows)
 
-    def _groups(self, keys: pa.RecordBatch, numbers: pa.Array | None, asked: Numbers) -> dict[int, Numbers]:
+    def _groups(
+        self, functions: _OpenFunctions, keys: pa.RecordBatch, numbers: pa.Array | None, asked: Numbers
+    ) -> dict[int, Numbers]:
         """Return the rows of each number, after a look whether they have the numbers that they should have."""
         if numbers is None:
             return {0: asked} if len(asked) else {}
         if numbers.null_count:
             raise InternalError(f"lookup join with {self.source}: a row came without the number of its task")
         given = numbers.to_numpy()
-        if self.partitioner is not None:
+        if functions.partitioner is not None:
             assert self.parallelism is not None
-            check_partitions(partitioner_of(self.partitioner), keys, self.parallelism, given)
+            check_partitions(functions.partitioner, keys, self.parallelism, given)
         of_asked = given[asked]
         present = np.unique(of_asked)
         if len(present) == 1:
@@ -175,6 +177,8 @@ class _OpenFunctions(ExitStack):
         self._open: dict[int, _OpenFunction] = {}
         self._batch: MicroBatch | None = None
         self.null_keys = 0
+        #: Made once: every batch is looked at.
+        self.partitioner = None if task.partitioner is None else partitioner_of(task.partitioner)
 
     def of(self, number: int) -> _OpenFunction:
         """Return the function of a number, opened if it is the first row of that."""

@@ -1,4 +1,4 @@
-"""What the tasks of lookup joins counted, brought to the driver as they end."""
+"""The counts of the tasks of lookup joins, brought to the driver as they end."""
 
 from __future__ import annotations
 

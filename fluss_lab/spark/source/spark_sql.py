@@ -22,6 +22,7 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
 from fluss_lab.spark.session.spark_errors import folded_errors
+from fluss_lab.spark.source.spark_names import quoted
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:
@@ -441,7 +442,7 @@ def _rewrite(text: str, found: _StatementNames, views: dict[_Key, str]) -> str:
         # The statement `TABLE name` takes no alias.
         if table.bare and not _TABLE_STATEMENT.search(text, 0, table.start):
             place = _after_clauses(text, table.stop)
-            edits.append((place, place, f" as {_quote(table.path[1])}"))
+            edits.append((place, place, f" as {quoted(table.path[1])}"))
     known = {path for path, _, _ in views}
     edits += [
         (column.start, first.end(), "")
@@ -463,7 +464,3 @@ def _after_clauses(text: str, stop: int) -> int:
             level += {"(": 1, ")": -1}.get(text[stop], 0)
             stop += 1
     return stop
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
