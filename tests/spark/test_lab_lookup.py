@@ -26,7 +26,7 @@ from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.sharded_rows import ShardedRows
 from fluss_lab.workbench import Lab
 from tests.spark.dying_lookup import DiesOnce
-from tests.unit.lookup.lawbreakers import ByChance, Lawbreaker, OutOfRange
+from tests.unit.lookup.lawbreakers import ByAdmittedChance, ByChance, Lawbreaker, OutOfRange
 
 pytestmark = pytest.mark.spark
 
@@ -298,3 +298,19 @@ def test_errors_of_tasks_name_what_is_wrong(flights, tmp_path):
         source.partitioner = partitioner
         with pytest.raises(PythonException, match=f"fluss_lab.errors.InvalidError: .*{text}"):
             join_frame(flights, source, JoinRequest({"tailnum": "tailnum"}, shuffle=True, tasks=3)).collect()
+
+
+def test_a_partitioner_by_chance_is_not_for_updates(flights, tmp_path):
+    """Such a stream is distributed by the join keys, and each task looks up in all shards."""
+    rows = pa.table({"tailnum": [f"N{i}" for i in range(50)], "place": list(range(50))})
+    source = Lawbreaker.create(tmp_path / "rows", rows, shard_by=["tailnum"], shards=4, unique=["tailnum"])
+    source.partitioner = ByAdmittedChance
+    request = JoinRequest({"tailnum": "tailnum"}, shuffle=True, tasks=3)
+    inserts = join_frame(flights, source, request)
+    assert "[custom shuffle: ByAdmittedChance, 3 tasks; " in inserts._jdf.queryExecution().toString()
+    changes = flights.withColumn("_change_type", F.lit("+I"))
+    out = join_frame(changes, source, request)
+    reason = "[hash shuffle: ByAdmittedChance is not deterministic, and the input has updates; "
+    assert reason in out._jdf.queryExecution().toString()
+    own = changes.join(flights.sparkSession.createDataFrame(rows), "tailnum", "left").select(*changes.columns, "place")
+    assert rows_of(out) == rows_of(own)

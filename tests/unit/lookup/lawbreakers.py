@@ -257,6 +257,13 @@ class ByChance(_Partitioner):
         return pa.array([random.randrange(num_partitions) for _ in range(join_keys.num_rows)], pa.int32())
 
 
+class ByAdmittedChance(ByChance):
+    """Says that it is not: no law is broken, but it is not for a stream of updates."""
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
 class ByPosition(_Partitioner):
     """Goes by where in its batch a row is."""
 
