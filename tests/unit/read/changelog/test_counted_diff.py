@@ -11,6 +11,7 @@ from fluss_lab.read.changelog.counted_diff import ADDED, NEW, OLD, REMOVED
 from tests.unit.read.keyed_changes import DAY_MS
 
 ALL = 1_000_000
+FULL = 5
 
 
 def whole(table, before, after, rows_max=ALL):
@@ -45,11 +46,13 @@ def agree(table, before, after):
 
 @pytest.fixture
 def walked(make_keyed, seed):
-    """A random history of few keys in lake and log, and moments of it."""
+    """A random history of few keys in lake and log, and moments of it; at `FULL` every key has a row, whatever the seed."""
     table, rng = make_keyed(), random.Random(seed)
     points = [table.reader().read_point()]
     for number in range(8):
         table.write(rng, 12)
+        if number == FULL - 1:
+            table.upsert([table.row(rng, (key, "")) for key in range(table.keys)])
         table.clock.advance(10)
         if number in {2, 5}:
             table.tier()
@@ -83,7 +86,7 @@ def test_slices_hold_no_more_than_they_may(walked, monkeypatch):
 
     monkeypatch.setattr(net_changes, "_net", seen)
     table, points = walked
-    whole(table, points[0], points[-1])
+    whole(table, points[0], points[FULL])
     assert len(sizes) > 4
     assert max(sizes) <= 6
 
@@ -99,9 +102,9 @@ def test_wide_rows_make_slices_too(walked, monkeypatch):
     table, points = walked
     with monkeypatch.context() as patch:
         patch.setattr(net_changes, "_net", seen)
-        whole(table, points[0], points[-1])
+        whole(table, points[0], points[FULL])
     assert max(sizes) <= 400 < sum(sizes)
-    agree(table, points[0], points[-1])
+    agree(table, points[0], points[FULL])
 
 
 def test_only_the_first_rows_are_kept(walked, monkeypatch):
@@ -120,12 +123,12 @@ def test_only_the_first_rows_are_kept(walked, monkeypatch):
 def test_large_rows_are_kept_as_far_as_there_is_room(walked, monkeypatch, held):
     monkeypatch.setattr(net_changes, "HELD_RECORDS_MAX", held)
     table, points = walked
-    exact = whole(table, points[0], points[-1])
+    exact = whole(table, points[0], points[FULL])
     info = table.reader().info
     all_rows = exact.table(ADDED, info)
     # A bucket keeps less than the bound, and after the one that reaches it none is kept: at most twice the bound.
     monkeypatch.setattr(counted_diff, "HELD_BYTES_MAX", all_rows.nbytes // 4)
-    found = whole(table, points[0], points[-1])
+    found = whole(table, points[0], points[FULL])
     assert found.counts == exact.counts
     kept = found.table(ADDED, info)
     assert 0 < kept.num_rows < all_rows.num_rows
