@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -35,14 +34,13 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
     """A primary-key table of a lab, looked up at a read point.
 
     Args:
-        connection: To the cluster; its address, options and token go to the tasks.
+        connection: To the cluster; its address, options and token go to the tasks, and the lab's folder where it is on this
+            machine: they find its server after a restart too.
         info: The table. Its columns stay as they are here while a join runs, whatever is added to it.
         mode: ``full``: each task loads the rows that it may be asked for; ``remote``: the servers are asked, and a cache has
             the last rows; ``auto``: the first one where a task has at most ``lookup.full.max-rows`` to load.
         point: The moment of which rows are looked up; None: of a static frame the present one, of a stream each micro-batch's own.
         options: See `fluss_lab.lookup.lookup_options`.
-        folder: Of the lab, where it is on this machine: tasks then find its server after a restart too; None: they go to the
-            connection's address.
 
     Raises:
         UnsupportedError: The table has no primary key.
@@ -59,7 +57,6 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
         mode: str = AUTO,
         point: ReadPoint | None = None,
         options: Mapping[str, object] | None = None,
-        folder: Path | None = None,
     ) -> None:
         if info.is_log_table:
             raise UnsupportedError(
@@ -69,7 +66,6 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
         if mode not in MODES:
             raise InvalidRequestError(f"lookup in {info.path}: expected mode {', '.join(MODES)}, found {mode!r}")
         self._connection, self._mode, self._point = connection, mode, point
-        self._folder = None if folder is None else str(folder.absolute())
         self._options = options_of.lookup_options(options)
         # Rows of a point are read in the columns that the table had then.
         self._info = info if point is None else TableReader(connection, info.path).scan(read_point=point).source.info
@@ -120,7 +116,7 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
             replace(address, token=""), self._connection.options, self._info, list(context.join_keys),
             list(context.columns), self._options, None if point is None else point.to_json(),
             context.parallelism if context.is_custom_shuffle_enabled else None, reason,
-            self._folder,
+            None if self._connection.folder is None else str(self._connection.folder),
         )  # fmt: skip
         return kind(plan, address.token)
 

@@ -36,6 +36,8 @@ RESERVE: Final = {DISK_RESERVE.key: "64kb"}
 class _Cluster(Closing):
     """What clusters for tests share: a connection, and a block that starts and ends them."""
 
+    folder: Path
+
     def __init__(self, client: Mapping[str, str] | None) -> None:
         self._client = dict(client or {})
         self._connection: Connection | None = None
@@ -57,7 +59,7 @@ class _Cluster(Closing):
     def connection(self) -> Connection:
         """Return a connection, which finds the cluster again after a restart."""
         if self._connection is None:
-            self._connection = Connection(lambda: self.address, self._client)
+            self._connection = Connection(lambda: self.address, self._client, folder=self.folder)
         return self._connection
 
     def close(self) -> None:

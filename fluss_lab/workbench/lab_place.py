@@ -56,7 +56,7 @@ def folder_place(
             place = attachment.address()
             return ServerAddress.of(place.host, place.port, place.token, place.trust)
 
-        connection = Connection(address, settings.client)
+        connection = Connection(address, settings.client, folder=path)
         # Whatever still reads or writes holds the connection.
         attachment.ends_with(connection)
         return LabPlace(connection, path, attachment, {"lab": str(path), **settings.client})
@@ -69,7 +69,7 @@ def running_connection(folder: Path) -> Connection:
         FlussError: None runs.
     """
     place = cluster.locate(folder)
-    return Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust))
+    return Connection(lambda: ServerAddress.of(place.host, place.port, place.token, place.trust), folder=folder)
 
 
 def server_place(

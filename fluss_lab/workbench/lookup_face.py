@@ -18,7 +18,6 @@ from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Protocol
 
     from pyspark import SparkContext
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         """A lab, as lookup joins need it."""
 
         connection: Connection
-        folder: Path | None
 
         def table(self, path: str | TablePath) -> Table:
             """Return a table."""
@@ -212,9 +210,7 @@ def _source(
 
     found = table if isinstance(table, Table) else lab.table(table)
     point = as_of if isinstance(as_of, ReadPoint) or as_of is None else found.read_point(as_of)
-    # Of another lab's table only the connection says where it is.
-    folder = lab.folder if found.lab.connection is lab.connection else None
-    return FlussLookupSource(found.lab.connection, found.info, mode=mode, point=point, options=options, folder=folder)
+    return FlussLookupSource(found.lab.connection, found.info, mode=mode, point=point, options=options)
 
 
 def _names(given: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,12 +35,17 @@ MODES = ("full", "remote", "auto")
 
 
 @pytest.fixture(scope="module")
-def lab(spark, tmp_path_factory):
+def cluster(tmp_path_factory):
     with EmbeddedCluster(tmp_path_factory.mktemp("a lab") / "lab") as cluster:
-        lab = Lab(cluster.connection, folder=None, attachment=None, place=place_options(cluster.address))
-        lab.compute._session = spark
-        lab.create_database("nyc")
-        yield lab
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def lab(spark, cluster):
+    lab = Lab(cluster.connection, folder=None, attachment=None, place=place_options(cluster.address))
+    lab.compute._session = spark
+    lab.create_database("nyc")
+    return lab
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +99,19 @@ def test_equals_sparks_own_join(lab, planes, flights, mode):
     assert sorted(table["task"].to_pylist()) == [0, 1, 2]
     assert metrics.to_pandas()["matched"].sum() == now.where("model is not null").count()
     assert "tasks of lookup joins" in metrics._repr_html_()
+
+
+@pytest.mark.parametrize("mode", ["full", "remote"])
+def test_a_statement_s_tasks_find_the_server_on_another_port(lab, cluster, planes, flights, mode):
+    flights.createOrReplaceTempView("flights_here")
+    statement = "SELECT /*+ LOOKUP('table'='p', 'mode'='{}') */ id, p.model FROM flights_here f {} AS p ON f.tailnum = p.tailnum"
+    frame = lab.sql(statement.format(mode, "LEFT JOIN nyc.planes FOR SYSTEM_TIME AS OF PROCTIME()"))
+    expected, port = rows_of(frame), cluster.address.port
+    cluster.stop()
+    with socket.create_server(("127.0.0.1", port)):
+        cluster.start()
+        assert cluster.address.port != port
+        assert rows_of(frame) == expected
 
 
 def test_conditions_and_columns(lab, planes, flights):

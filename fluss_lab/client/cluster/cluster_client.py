@@ -69,17 +69,26 @@ class ClusterClient(Closing):
         locate: Gives the coordinator's present address. It may raise `ServerUnavailableError` or `OSError` while there
             is none. Called again after every failure: a server that was started again has another port.
         options: Client options (``client.*``); unset ones have their defaults.
+        folder: Of the lab, when it is on this machine: other processes find its server there, after a restart too. None: they
+            have only the address.
 
     Raises:
         InvalidPropertyError: An unknown or ill-typed option.
     """
 
-    def __init__(self, locate: Callable[[], ServerAddress], options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        locate: Callable[[], ServerAddress],
+        options: Mapping[str, str] | None = None,
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self.options = client_options(options or {})
         tune_allocator()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
         self.fetch_bytes_max = FETCH_SIZE_MAX.of(self.options)
         self._locate = locate
+        self.folder = None if folder is None else folder.absolute()
         self.closed = Flag()
         self._pid = -1
         self._start()

@@ -151,7 +151,7 @@ def test_a_server_that_was_started_again_between_micro_batches_changes_nothing(
     rng = random.Random(seed)
     table = make_keyed(seed=seed)
     table.write(3)
-    function = planned(table, "full", ("id",), folder=lookup_cluster.folder)
+    function = planned(table, "full", ("id",))
     moment = table.keep()
     counted(table, function, moment, tmp_path, rng)
     table.write()

@@ -272,7 +272,7 @@ def test_lookups_outlive_a_server_that_is_started_again(make_keyed, lookup_clust
     table = make_keyed(seed=seed)
     table.write(2)
     moment = table.keep()
-    function = planned(table, "remote", ("id",), folder=lookup_cluster.folder)
+    function = planned(table, "remote", ("id",))
     table.write()
     with opened(function, moment):
         check(table, function, moment, rng)
