@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants campaign maven browser bench docs lab format lock proto clean distclean environment
+.PHONY: demo test check mutants campaign maven beyond browser bench docs lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -37,11 +37,16 @@ mutants: environment
 
 # What takes minutes to hours: fuzzing, crash cycles, long random runs. The mutants have a target of their own.
 campaign: environment
-	@$(RUN) -m pytest -m campaign -s --ignore tests/mutants $(PYTEST) tests
+	@$(RUN) -m pytest -m "campaign and not beyond" -s --ignore tests/mutants $(PYTEST) tests
 
 # Compares with stock Spark and Iceberg's own runtime: fetches both (half a gigabyte, once) into .venv-maven.
 maven: environment
 	@$(RUN) -m pytest -m maven $(PYTEST) tests
+
+# The lake on other people's servers: MinIO (built by Go, or of the path), Nessie (245 MB from Maven Central), PostgreSQL (the
+# machine's). What is fetched stays in the user's cache; which versions: tools/beyond/pinned_parts.py.
+beyond: environment
+	@$(RUN) -m pytest -m "beyond and not campaign" $(PYTEST) tests/beyond
 
 # Each notebook in a real JupyterLab in a headless browser: needs a Chromium on the path; playwright goes into .venv-browser.
 browser: environment
@@ -87,4 +92,4 @@ environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | campaign | maven | browser | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | test | check | mutants | campaign | maven | beyond | browser | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
