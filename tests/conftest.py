@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import importlib
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.spark.session.spark_session import spark_session
 from fluss_lab.testing.clusters import RESERVE
+from fluss_lab.testing.seeds import seed_of
 
 # Of the servers that tests start as processes too: folders of tests stay for a while, and there are thousands.
 for _key, _value in RESERVE.items():
@@ -107,6 +109,14 @@ def _order(items: list[pytest.Item]) -> None:
     items.sort(key=turn)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have hypothesis draw from the same seed as other tests do."""
+    test = getattr(item, "obj", None)
+    if getattr(test, "is_hypothesis_test", False):
+        importlib.import_module("hypothesis").seed(seed_of(item))(test)
+
+
 @pytest.fixture(autouse=True)
 def _no_failpoints_left() -> Iterator[None]:
     """Disarm what a test armed, whatever became of it."""
@@ -116,10 +126,14 @@ def _no_failpoints_left() -> Iterator[None]:
 
 @pytest.fixture
 def seed(request) -> int:
-    """A seed of this test's randomness: printed, and taken from FLUSS_LAB_SEED when that is set."""
-    chosen = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"\n{request.node.nodeid}: FLUSS_LAB_SEED={chosen}")
-    return chosen
+    """A seed of what this test draws: see `seed_of`."""
+    return seed_of(request.node)
+
+
+@pytest.fixture
+def rng(seed) -> random.Random:
+    """Random numbers of that seed."""
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

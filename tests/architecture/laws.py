@@ -85,6 +85,7 @@ class Call:
     line: int
     #: An attribute called with one positional argument and nothing else, as Path.replace(target) is.
     takes_one: bool
+    takes_none: bool
     #: With an ``allow_pickle`` that is not False.
     pickles: bool
 
@@ -317,6 +318,19 @@ def sleep_complaints(source: str, module: str) -> list[str]:
     return complaints
 
 
+def chance_complaints(source: str, module: str) -> list[str]:
+    """What tests draw comes from the fixtures ``seed`` and ``rng``: the same tree, the same verdict."""
+    arguments = {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
+    shared = "random" not in arguments and any(each.name == "random" for each in imports(source, module))
+    return [
+        f"{module}:{call.line} draws from {call.name}, which has no seed: take the fixture seed or rng"
+        for call in calls(source)
+        if call.name in {"os.urandom", "random.SystemRandom"}
+        or (call.takes_none and call.name in {"random.Random", "np.random.default_rng"})
+        or (shared and call.name.startswith("random.") and call.name[7:].islower())
+    ]
+
+
 @functools.cache
 def calls(source: str) -> list[Call]:
     """Return every call in a module."""
@@ -326,6 +340,7 @@ def calls(source: str) -> list[Call]:
             _name(node.func),
             node.lineno,
             isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords,
+            not node.args and not node.keywords,
             any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in node.keywords),
         )
         for node in found

@@ -55,6 +55,10 @@ def test_no_test_sleeps():
     _report([each for module, source, _ in laws.modules("tests") for each in laws.sleep_complaints(source, module)])
 
 
+def test_no_test_draws_without_a_seed():
+    _report([each for module, source, _ in laws.modules("tests") for each in laws.chance_complaints(source, module)])
+
+
 _BROKEN = [
     ("command line", "fluss_lab.workbench.lab", "from fluss_lab.cli.commands import main"),
     ("command line", "fluss_lab.testing.clusters", "def f():\n    import fluss_lab.cli"),
@@ -186,6 +190,27 @@ def test_a_package_that_opens_is_let_pass(module, source):
 @pytest.mark.parametrize("source", ["import time\ntime.sleep(1)", "from time import sleep"])
 def test_a_sleeper_is_caught(source):
     assert len(laws.sleep_complaints(source, "tests.x")) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["os.urandom(3)", "random.SystemRandom()", "import random\nrandom.Random()", "import random\nrandom.randint(1, 2)",
+     "import numpy as np\nnp.random.default_rng()"],
+)  # fmt: skip
+def test_who_draws_without_a_seed_is_caught(source):
+    assert len(laws.chance_complaints(source, "tests.x")) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import random\nrandom.Random(7)",
+        "import random\ndef test(random):\n    random.choice('ab')",
+        "np.random.default_rng(7)",
+    ],
+)
+def test_who_draws_with_a_seed_is_let_pass(source):
+    assert laws.chance_complaints(source, "tests.x") == []
 
 
 #: What must not be loaded by an import of the package: each takes longer than the rest together, or shows something.

@@ -17,6 +17,7 @@ from typing import Any
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.spark.session.spark_session import spark_session
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.testing.seeds import seed_named
 from tests.across.program import from_text
 from tests.across.walk import SPARK_LOOKS, ProgramError, Walker, random_program
 from tests.across.world import SORTS
@@ -35,9 +36,8 @@ def main() -> None:
         except ProgramError as error:
             sys.exit(str(error))
         return
-    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    seed = options.seed if options.seed is not None else seed_named("across", by_chance=True)
     rng, taken, begin_s, walks = random.Random(seed), Counter[str](), time.monotonic(), 0
-    print(f"FLUSS_LAB_SEED={seed}", flush=True)
     while sum(taken.values()) < options.steps:
         kind = rng.choice(options.kind)
         sort = rng.choice(options.sort)

@@ -23,6 +23,7 @@ from typing import Final
 
 from fluss_lab.client import Connection
 from fluss_lab.testing import ServerProcess
+from fluss_lab.testing.seeds import seed_named
 from tests.campaigns.processes import Usage, kill, spark_workers, usage_of
 from tests.crash.history import History
 from tests.readers.audit import LakeAudit
@@ -280,15 +281,15 @@ def main() -> None:
     """Run with what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--folder", type=Path, default=None, help="kept; default: a temporary one")
     chosen = parser.parse_args()
-    print(f"FLUSS_LAB_SEED={chosen.seed}", flush=True)
+    seed = chosen.seed if chosen.seed is not None else seed_named("soak", by_chance=True)
     if chosen.folder is not None:
-        run(chosen.folder, chosen.seed, chosen.minutes)
+        run(chosen.folder, seed, chosen.minutes)
         return
     with tempfile.TemporaryDirectory(prefix="fluss-lab-soak-") as folder:
-        run(Path(folder) / "lab", chosen.seed, chosen.minutes)
+        run(Path(folder) / "lab", seed, chosen.minutes)
 
 
 if __name__ == "__main__":

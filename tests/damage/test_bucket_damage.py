@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass
 
@@ -63,14 +62,7 @@ def _run(tmp_path, cases, rng):
         lab.close()
 
 
-def _seed():
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return seed
-
-
-def test_a_damaged_file_of_a_bucket_leads_to_the_truth_or_to_an_error(tmp_path):
-    rng = random.Random(_seed())
+def test_a_damaged_file_of_a_bucket_leads_to_the_truth_or_to_an_error(tmp_path, rng):
     cases = [Case(path, kind, place, rng.choice(sorted(DAMAGES))) for path, kind, place in _kinds()]
     exact, refused = _run(tmp_path, cases, rng)
     assert exact >= 2 + len(DERIVABLE)
@@ -79,8 +71,8 @@ def test_a_damaged_file_of_a_bucket_leads_to_the_truth_or_to_an_error(tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("turn", range(3))
-def test_every_damage_of_every_file_of_a_bucket(tmp_path, turn):
-    rng = random.Random(_seed() + turn)
+def test_every_damage_of_every_file_of_a_bucket(tmp_path, turn, seed):
+    rng = random.Random(seed + turn)
     cases = [Case(path, kind, place, damage) for path, kind, place in _kinds() for damage in DAMAGES]
     exact, refused = _run(tmp_path, cases, rng)
     print(f"{len(cases)} cases: {exact} exact, {refused} refused")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from functools import partial
 
@@ -13,12 +12,6 @@ from tests.damage.whole_lab import WholeLab
 
 #: How many cases the quick suite draws.
 DRAWN = 5
-
-
-def _seed() -> int:
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return seed
 
 
 def _run(lab: WholeLab, cases: list[tuple[str, str]], rng: random.Random) -> tuple[int, int]:
@@ -43,13 +36,11 @@ def test_a_lab_that_is_not_damaged_answers_exactly(whole_lab):
     assert whole_lab.problems(lambda _path: None, next(iter(whole_lab.kinds().values()))[0]) == ([], 0)
 
 
-def test_a_damaged_file_of_a_lab_leads_to_the_truth_or_to_an_error(whole_lab):
-    rng = random.Random(_seed())
+def test_a_damaged_file_of_a_lab_leads_to_the_truth_or_to_an_error(whole_lab, rng):
     kinds = sorted(whole_lab.kinds())
     _run(whole_lab, [(rng.choice(kinds), rng.choice(sorted(DAMAGES))) for _ in range(DRAWN)], rng)
 
 
 @pytest.mark.campaign
-def test_every_damage_of_every_kind_of_file_of_a_lab(whole_lab):
-    rng = random.Random(_seed())
+def test_every_damage_of_every_kind_of_file_of_a_lab(whole_lab, rng):
     _run(whole_lab, [(kind, damage) for kind in sorted(whole_lab.kinds()) for damage in DAMAGES], rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -41,12 +40,6 @@ NUMBERS = (-(2**63), -7, 0, 2**31, 2**63 - 1)
 #: A database file's header: every byte is of another field.
 HEADER_BYTES = 100
 WAL = f"{DATABASE_FILE}-wal"
-
-
-def _seed() -> int:
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return seed
 
 
 def _content(path):
@@ -106,14 +99,12 @@ def _places(size, rng, per_page):
         yield from (page + rng.randrange(4096) for _ in range(per_page))
 
 
-def test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing(metadata):
-    rng = random.Random(_seed())
+def test_a_flipped_byte_of_the_metadata_is_noticed_or_means_nothing(metadata, rng):
     _flip_all(metadata, rng, _places(len(metadata.data), rng, 3))
     assert metadata.refused > 50
 
 
-def test_cut_metadata_is_refused(metadata):
-    rng = random.Random(_seed())
+def test_cut_metadata_is_refused(metadata, rng):
     pages = len(metadata.data) // 4096
     for size in [4096 * rng.randrange(1, pages) for _ in range(5)] + [
         rng.randrange(len(metadata.data)) for _ in range(5)
@@ -123,8 +114,7 @@ def test_cut_metadata_is_refused(metadata):
 
 
 @pytest.mark.campaign
-def test_every_part_of_the_metadata_flipped(metadata):
-    rng = random.Random(_seed())
+def test_every_part_of_the_metadata_flipped(metadata, rng):
     _flip_all(metadata, rng, _places(len(metadata.data), rng, 150))
     for size in range(0, len(metadata.data), 611):
         metadata.look(metadata.data[:size], f"cut to {size}")
@@ -132,11 +122,11 @@ def test_every_part_of_the_metadata_flipped(metadata):
 
 
 @pytest.mark.parametrize("damage", ["deleted", "emptied"])
-def test_a_lab_without_its_metadata_is_no_new_lab(tmp_path, damage):
+def test_a_lab_without_its_metadata_is_no_new_lab(tmp_path, damage, rng):
     folder = tmp_path / "lab"
     with ServerNode(folder) as node:
         assert node.address
-    DAMAGES[damage](folder / DATABASE_FILE, random.Random())
+    DAMAGES[damage](folder / DATABASE_FILE, rng)
     for _ in range(2):
         found = "the file is missing" if damage == "deleted" else "found an empty file"
         with pytest.raises(CorruptDataError, match=rf"(?s)metadata\.db: .*{found}.*estore"):
@@ -205,8 +195,7 @@ def _ask(whole_lab, case, wrong):
 JSON = {"descriptor", "schema", "leaders", "completed"}
 
 
-def test_what_the_metadata_cannot_say_is_refused(whole_lab):
-    rng = random.Random(_seed())
+def test_what_the_metadata_cannot_say_is_refused(whole_lab, rng):
     texts = [(table, column) for table, column, is_text, _ in _cells(whole_lab) if is_text and column in JSON]
     assert {column for _, column in texts} == JSON
     wrong: list[str] = []
@@ -238,8 +227,8 @@ def test_rows_that_nobody_wrote_are_named_and_nothing_is_done_to_the_lake(whole_
 
 
 @pytest.mark.campaign
-def test_whatever_the_metadata_says_nothing_raw_comes_of_it(whole_lab):
-    rng, wrong, count = random.Random(_seed()), [], 0
+def test_whatever_the_metadata_says_nothing_raw_comes_of_it(whole_lab, rng):
+    wrong, count = [], 0
     for table, column, is_text, _ in _cells(whole_lab):
         for value in TEXTS if is_text and column in JSON else rng.sample(TEXTS if is_text else NUMBERS, 3):
             count += 1
@@ -249,11 +238,11 @@ def test_whatever_the_metadata_says_nothing_raw_comes_of_it(whole_lab):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_discovery_file_of_a_killed_server_leads_to_no_other_lab(whole_lab, damage):
+def test_a_damaged_discovery_file_of_a_killed_server_leads_to_no_other_lab(whole_lab, damage, seed):
     def lay(file):
         entry = discovery.ServerEntry(2**22 + 1, "127.0.0.1", 1, str(file.parent / "token"), ("coordinator",), 0)
         discovery.write(file.parent, entry, ephemeral=False)
-        DAMAGES[damage](file, random.Random(_seed()))
+        DAMAGES[damage](file, random.Random(seed))
 
     wrong, _ = whole_lab.heard(lay, Path(discovery.DISCOVERY_FILE), again=False)
     assert not wrong, "\n".join(wrong)

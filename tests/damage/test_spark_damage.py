@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from functools import partial
@@ -22,12 +21,6 @@ pytestmark = pytest.mark.spark
 READ_BY_SPARK = ("data/", "metadata/")
 #: Of the campaign: some minutes each. Coprime to the number of damages, so that each part has all of them.
 PARTS = 5
-
-
-def _seed() -> int:
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return seed
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +53,7 @@ def test_spark_gives_what_arrow_gives(lab, whole_lab):
         assert len(lab.expected[f"{path} stream"]) == len(whole_lab.expected[f"{path} changelog"])
 
 
-def test_spark_s_readers_of_a_damaged_lab_give_the_truth_or_an_error(lab):
-    rng = random.Random(_seed())
+def test_spark_s_readers_of_a_damaged_lab_give_the_truth_or_an_error(lab, rng):
     kinds = sorted(lab.kinds())
     lake = [kind for kind in kinds if any(part in kind for part in READ_BY_SPARK)]
     assert len(lake) > 4
@@ -71,8 +63,8 @@ def test_spark_s_readers_of_a_damaged_lab_give_the_truth_or_an_error(lab):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("part", range(PARTS))
-def test_spark_s_readers_of_every_damage_of_every_kind_of_file(lab, part):
-    rng = random.Random(_seed() + part)
+def test_spark_s_readers_of_every_damage_of_every_kind_of_file(lab, part, seed):
+    rng = random.Random(seed + part)
     _run(lab, [(kind, damage) for kind in sorted(lab.kinds()) for damage in DAMAGES][part::PARTS], rng)
 
 
@@ -126,12 +118,12 @@ def _try_checkpoints(lab, tmp_path, rng, count):
     return wrong
 
 
-def test_a_damaged_checkpoint_of_a_stream_passes_over_no_record(lab, tmp_path):
-    wrong = _try_checkpoints(lab, tmp_path, random.Random(_seed()), 3)
+def test_a_damaged_checkpoint_of_a_stream_passes_over_no_record(lab, tmp_path, rng):
+    wrong = _try_checkpoints(lab, tmp_path, rng, 3)
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.campaign
-def test_every_damage_of_a_checkpoint_of_a_stream_passes_over_no_record(lab, tmp_path):
-    wrong = _try_checkpoints(lab, tmp_path, random.Random(_seed()), 1000)
+def test_every_damage_of_a_checkpoint_of_a_stream_passes_over_no_record(lab, tmp_path, rng):
+    wrong = _try_checkpoints(lab, tmp_path, rng, 1000)
     assert not wrong, "\n".join(wrong)

@@ -1,8 +1,5 @@
 """Thousands of random steps against the model; a failure prints the shortest program that shows it."""
 
-import os
-import random
-
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -12,9 +9,7 @@ from tests.stateful.machine import ClusterMachine
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-def run(examples: int, steps: int) -> None:
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"FLUSS_LAB_SEED={seed}")
+def run(examples: int, steps: int, seed: int) -> None:
     chosen = settings(
         max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=QUIET, database=None,
         print_blob=True, phases=[Phase.generate, Phase.shrink],
@@ -24,10 +19,10 @@ def run(examples: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_cluster_answers_as_the_model():
-    run(examples=30, steps=50)
+def test_the_cluster_answers_as_the_model(seed):
+    run(examples=30, steps=50, seed=seed)
 
 
 @pytest.mark.campaign
-def test_the_cluster_answers_as_the_model_for_long():
-    run(examples=2000, steps=120)
+def test_the_cluster_answers_as_the_model_for_long(seed):
+    run(examples=2000, steps=120, seed=seed)

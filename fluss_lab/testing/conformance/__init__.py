@@ -20,7 +20,7 @@ that its entry point is found::
 which has what an author may say of a format. Tests marked ``campaign`` do the same at length.
 
 Call ``pytest.register_assert_rewrite("fluss_lab.testing.conformance")`` before the import, and failures show their values.
-Random tests print their seed and take it from ``FLUSS_LAB_SEED``.
+Random tests print their seed; `fluss_lab.testing.seeds` says which it is.
 """
 
 from fluss_lab.testing.conformance.catalogs import CatalogConformance

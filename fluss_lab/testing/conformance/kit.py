@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import uuid
 from abc import ABC, abstractmethod
@@ -32,6 +31,7 @@ from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, CO
 from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.records import LogRecords
 from fluss_lab.testing.rows import plain
+from fluss_lab.testing.seeds import seed_of
 
 #: When the first record of every bucket was written.
 EPOCH_MS: Final = 1_700_000_000_000
@@ -273,10 +273,8 @@ class LakeFormat(ABC):
 
     @pytest.fixture
     def rng(self, request: pytest.FixtureRequest) -> random.Random:
-        """Give the test's randomness: its seed is printed, and taken from ``FLUSS_LAB_SEED`` when that is set."""
-        seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().randrange(2**32))
-        print(f"\n{request.node.nodeid}: FLUSS_LAB_SEED={seed}")
-        return random.Random(seed)  # noqa: S311 - of a test
+        """Give the test's randomness; see `seed_of`."""
+        return random.Random(seed_of(request.node))  # noqa: S311 - of a test
 
     @pytest.fixture(autouse=True)
     def _disarmed(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ Who writes a source derives one class and runs it under pytest; the source's cla
             return all_rows_that_it_has_then
 
 Call ``pytest.register_assert_rewrite("fluss_lab.testing.conformance")`` before the import, and failures show their values.
-Random tests print their seed and take it from ``FLUSS_LAB_SEED``.
+Random tests print their seed; `fluss_lab.testing.seeds` says which it is.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from fluss_lab.lookup.lookup_interfaces import (
 )
 from fluss_lab.lookup.portable import function_of, partitioner_of, portable_text
 from fluss_lab.testing.rows import plain
+from fluss_lab.testing.seeds import seed_of
 
 #: Numbers of tasks: fewer, as many, and more than a source is likely to have shards, with and without a common divisor.
 TASKS: Final = (1, 2, 3, 4, 6, 7, 17)
@@ -148,11 +149,9 @@ class LookupConformance(ABC):
         return self.make_kit(tmp_path / "source")
 
     @pytest.fixture
-    def rng(self) -> random.Random:
-        """Return random numbers whose seed is printed."""
-        seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-        print(f"FLUSS_LAB_SEED={seed}")
-        return random.Random(seed)  # noqa: S311 - a test's
+    def rng(self, request: pytest.FixtureRequest) -> random.Random:
+        """Return the test's random numbers; see `seed_of`."""
+        return random.Random(seed_of(request.node))  # noqa: S311 - a test's
 
     # -- what it says of itself ----------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import threading
@@ -46,12 +45,6 @@ def ids(connection: Connection, info: TableInfo, bucket: int = 0) -> list[int]:
     return [value for run in runs for value in run.rows.column("id").to_pylist()]
 
 
-def seeded() -> random.Random:
-    seed = int(os.environ.get("FLUSS_LAB_SEED", random.SystemRandom().randrange(2**32)))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return random.Random(seed)
-
-
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     waiting = threading.Event()
@@ -61,8 +54,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.slow
-def test_kill_during_appends_loses_nothing_and_doubles_nothing(server):
-    rng = seeded()
+def test_kill_during_appends_loses_nothing_and_doubles_nothing(server, rng):
     info = make_table(server.connection, buckets=3)
     done = threading.Event()
     futures: list[tuple[range, AppendResult]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
+import secrets
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -233,7 +233,7 @@ class OtherEachTime(Right):
     """Is another source every time that it is asked."""
 
     def identity(self) -> str:
-        return str(random.random())
+        return secrets.token_hex()
 
 
 class _Partitioner(ShardPartitioner):
@@ -254,7 +254,7 @@ class ByChance(_Partitioner):
     """Says that it is deterministic."""
 
     def partition(self, join_keys: pa.RecordBatch, num_partitions: int) -> pa.Int32Array:
-        return pa.array([random.randrange(num_partitions) for _ in range(join_keys.num_rows)], pa.int32())
+        return pa.array([secrets.randbelow(num_partitions) for _ in range(join_keys.num_rows)], pa.int32())
 
 
 class ByAdmittedChance(ByChance):

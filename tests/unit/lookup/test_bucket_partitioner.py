@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import random
 import subprocess
 import sys
 from itertools import product
@@ -24,14 +23,6 @@ NUMBERS = range(1, 18)
 PAIRS = [*product(NUMBERS, NUMBERS)]
 KEY_CASES = [case for case in CASES if not pa.types.is_floating(case.type)]
 GOLDEN = 0x9E3779B97F4A7C15
-
-
-@pytest.fixture
-def rng():
-    """Random values; pytest shows the seed of a test that fails."""
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return random.Random(seed)
 
 
 def numbered(buckets, bucketing="iceberg", key=("id",)):

@@ -1,8 +1,6 @@
 """The cast of join keys: exact, null where the other type has not the value, and an error where nothing can be compared."""
 
 import datetime as dt
-import os
-import random
 from decimal import Decimal
 from itertools import product
 
@@ -23,14 +21,6 @@ UNITS = ["s", "ms", "us", "ns"]
 TIMES = [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]
 LOCAL, ZONED = [[pa.timestamp(unit, zone) for unit in UNITS] for zone in (None, "UTC")]
 SPARK_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
-
-
-@pytest.fixture
-def rng():
-    """Random values; pytest shows the seed of a test that fails."""
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return random.Random(seed)
 
 
 def cast(column, wanted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 import uuid
@@ -46,14 +45,6 @@ from tests.unit.model.bucketing_reference import (
 
 def every(cases: Sequence[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[str(case.type) for case in cases])
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Random values; pytest shows the seed of a test that fails."""
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    return random.Random(seed)
 
 
 def rows_of(*values: bytes) -> ByteRows:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss_lab.errors import InvalidNameError, InvalidSchemaError
@@ -71,6 +71,7 @@ def test_a_type_text_means_one_arrow_type(text, arrow):
     assert DataType.parse(text).arrow().equals(arrow)
 
 
+@settings(deadline=None)
 @given(types)
 def test_text_json_and_arrow_give_the_type_back(dtype):
     assert DataType.parse(str(dtype)) == dtype

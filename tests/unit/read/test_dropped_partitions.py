@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from fluss_lab.errors import FlussError, OffsetOutOfRangeError, UntieredRecordsError
@@ -116,13 +114,13 @@ def test_as_of_before_a_partition_went_from_the_lake_too(table):
     assert rows(table) == 15
 
 
-def test_several_losses_are_told_with_the_time_from_which_on_all_is_there(table):
+def test_several_losses_are_told_with_the_time_from_which_on_all_is_there(table, rng):
     for month in (A, B, C):
         write(table, month)
     written_ms = table.clock.now_ms()
     table.clock.advance(1000)
     drop(table, A, discard_untiered=True)
-    table.clock.advance(random.randint(1, 5000))
+    table.clock.advance(rng.randint(1, 5000))
     drop(table, B, discard_untiered=True)
     last_ms = table.clock.now_ms()
     table.clock.advance(1000)

@@ -1,7 +1,5 @@
 """The small lookup source of a third party."""
 
-import os
-import random
 import shutil
 
 import numpy as np
@@ -56,9 +54,7 @@ def test_rows_are_found_by_any_columns(tmp_path):
     assert found(source, ids())[0] == []
 
 
-def test_each_task_loads_its_shards_and_finds_what_one_task_finds(tmp_path):
-    seed = int(os.environ.get("FLUSS_LAB_SEED", random.randrange(2**31)))
-    print("FLUSS_LAB_SEED", seed)
+def test_each_task_loads_its_shards_and_finds_what_one_task_finds(tmp_path, seed):
     rng = np.random.default_rng(seed)
     rows = pa.table({"id": rng.integers(0, 200, 300), "name": [f"n{i}" for i in range(300)]})
     source = ShardedRows.create(tmp_path / "rows", rows, shard_by=["id"], shards=5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("count", "timeout_s"), [(40, 300), pytest.param(1000, 3600, marks=pytest.mark.campaign)], ids=["some", "many"]
 )
-def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, count, timeout_s):
-    seed = os.environ.get("FLUSS_LAB_SEED", str(random.SystemRandom().randrange(2**32)))
-    print(f"FLUSS_LAB_SEED={seed}")
-    command = [sys.executable, "-m", "tests.campaigns.storm", str(tmp_path / "lab"), str(count), seed]
+def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, seed, count, timeout_s):
+    command = [sys.executable, "-m", "tests.campaigns.storm", str(tmp_path / "lab"), str(count), str(seed)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=timeout_s,
         check=False,

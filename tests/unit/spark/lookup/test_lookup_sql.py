@@ -2,8 +2,6 @@
 
 import ast
 import functools
-import os
-import random
 import re
 from pathlib import Path
 
@@ -286,17 +284,14 @@ def test_statements_without_lookup_joins_are_never_changed():
     assert [text for text in texts if parse_statement(text) is not None] == []
 
 
-def test_a_lookup_join_in_any_statement_changes_nothing_around_it():
+def test_a_lookup_join_in_any_statement_changes_nothing_around_it(rng):
     """Statements of the tests as left sides, before and behind lookup joins, in comments and texts."""
-    seed = int(os.environ.get("FLUSS_LAB_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"FLUSS_LAB_SEED={seed}")
-    random_numbers = random.Random(seed)
     texts = [
         text for text in statements() if text.lower().startswith("select") and ";" not in text and "--" not in text
     ]
     join = f"join nyc.p {NOW} p on g.t = p.t"
     read = 0
-    for text in random_numbers.sample(texts, min(len(texts), 60)):
+    for text in rng.sample(texts, min(len(texts), 60)):
         quoted = "'" + text.replace("\\", "").replace("'", "") + "'"
         for whole, left, rest in (
             (

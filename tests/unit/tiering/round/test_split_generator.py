@@ -1,7 +1,5 @@
 """Splits and their JSON, and how ranges are cut and limited."""
 
-import os
-import random
 from itertools import pairwise
 
 import pytest
@@ -55,10 +53,7 @@ def test_numbering_fills_position_and_count():
     assert [(each.split_index, each.number_of_splits) for each in numbered] == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_cut_pieces_join_and_are_even():
-    seed = int(os.environ.get("FLUSS_LAB_SEED", random.randrange(2**32)))
-    print("FLUSS_LAB_SEED", seed)
-    rng = random.Random(seed)
+def test_cut_pieces_join_and_are_even(rng):
     for _ in range(300):
         start, length, pieces = rng.randrange(10**9), rng.randrange(1, 10**6), rng.randrange(1, 50)
         parts = cut_range(start, start + length, pieces)

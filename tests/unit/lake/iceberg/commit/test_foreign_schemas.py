@@ -131,11 +131,6 @@ def tables(lake) -> Tables:
     return Tables(lake)
 
 
-@pytest.fixture
-def rng(seed) -> random.Random:
-    return random.Random(seed)
-
-
 CHANGES = {
     "renamed": lambda update: update.rename_column("name", "title").rename_column("n", "name"),
     "names exchanged": lambda update: update.rename_column("f", "f0").rename_column("n", "f"),

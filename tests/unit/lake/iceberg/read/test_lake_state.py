@@ -1,6 +1,5 @@
 """Rows of primary-key tables out of Iceberg snapshots: at any stop, whoever deleted rows and however."""
 
-import random
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +60,6 @@ class Reading:
     def check(self, *stops: int) -> None:
         for stop in (None, *stops):
             assert self.offsets(stop) == self.expected(stop), stop
-
-
-@pytest.fixture
-def rng(seed) -> random.Random:
-    return random.Random(seed)
 
 
 def rounds(lake, rng, count=3, each=12, **definition) -> KeyedLake:

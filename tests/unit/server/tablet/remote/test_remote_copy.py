@@ -410,7 +410,7 @@ def test_packing_keeps_nulls_and_every_type(tmp_path):
             pa.array([None if at % 5 == 0 else ["x" * (at % 4), None] for at in range(300)], schema.field("c").type),
             pa.array(range(300), pa.int64()).cast(schema.field("d").type),
             pa.array([None if at % 2 else at % 4 == 0 for at in range(300)]),
-            pa.array([os.urandom(3) for _ in range(300)]),
+            pa.array([chance.bytes(3) for _ in range(300)]),
         ],
         schema=schema,
     )

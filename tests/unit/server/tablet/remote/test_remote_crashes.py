@@ -1,7 +1,5 @@
 """kill -9 at every failpoint of copying and forgetting, several lives in a row: no record is lost, none is wrong."""
 
-import os
-import random
 import subprocess
 import sys
 
@@ -9,6 +7,7 @@ import pytest
 
 from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.testing.mock_clock import START_MS, MockClock
+from fluss_lab.testing.seeds import seed_of
 from tests.unit.server.tablet.remote.remote_crash import LIFE_MS, PROPERTIES
 from tests.unit.server.tablet.remote.remote_kit import (
     earliest,
@@ -36,17 +35,16 @@ TTL_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def crashed(tmp_path_factory):
+def crashed(request, tmp_path_factory):
     """The folders that the lives left, and how many were killed, by failpoint."""
-    seed = os.environ.get("FLUSS_LAB_SEED") or str(random.SystemRandom().randrange(2**32))
-    print(f"FLUSS_LAB_SEED={seed}")
+    seed = seed_of(request.node)
     folder = tmp_path_factory.mktemp("crashed")
     command = [
         sys.executable,
         "-m",
         "tests.unit.server.tablet.remote.remote_crash",
         str(folder),
-        seed,
+        str(seed),
         str(LIVES),
         *POINTS,
     ]
