@@ -12,6 +12,7 @@ from fluss_lab.lake.format_interfaces import (
     SimpleVersionedSerializer,
     SupportsCreateFlussLogSource,
     SupportsEmptyBuckets,
+    SupportsPinnedReads,
     WriterInitContext,
     WriteTotals,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "SupportsCreateFlussLogSource",
     "SupportsEmptyBuckets",
     "SupportsMaintenance",
+    "SupportsPinnedReads",
     "WriteTotals",
     "WriterInitContext",
     "lake_storage",

@@ -31,7 +31,7 @@ every format passes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -427,6 +427,19 @@ class LakeStorage(ABC):
     @abstractmethod
     def create_lake_source(self, table: TableInfo) -> LakeSource:
         """Return a reader of a table's rows."""
+
+
+class SupportsPinnedReads(ABC):
+    """A `LakeStorage` that may be made of `LakeSource.pinned_properties`: it reads one table, without asking a catalog."""
+
+    @abstractmethod
+    def renew_from(self, newest: Callable[[], LakeStorage]) -> None:
+        """Take where the table's snapshots are had that came after it was pinned.
+
+        Args:
+            newest: Gives the whole storage; called only when a snapshot is asked for that the pinned table does not
+                have, or one of its files is gone.
+        """
 
 
 class SupportsCreateFlussLogSource(ABC):

@@ -133,6 +133,24 @@ class LakeSource(ABC):
         """Return how each user's and system column is found in the files by others; empty: by its name, in every file."""
         return {}
 
+    def pinned_properties(self, snapshot_id: int) -> Mapping[str, str] | None:
+        """Return the configuration of a storage with which a task reads the table as it is now.
+
+        It travels to Spark's executors: credentials of the file system may be in it, those of a catalog not.
+
+        Args:
+            snapshot_id: A snapshot that the table has then.
+
+        Returns:
+            For `fluss_lab.lake.lake_storage`, which makes a `SupportsPinnedReads` of it. None: the format has no such thing;
+            tasks read with the configuration that the cluster gives its clients.
+
+        Raises:
+            LakeSnapshotNotFoundError: No such snapshot.
+        """
+        del snapshot_id
+        return None
+
     def check_files(self, splits: Sequence[LakeSplit]) -> None:
         """Compare files with what the lake says of them, before a reader of others than this package's opens them.
 

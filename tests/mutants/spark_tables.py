@@ -9,10 +9,36 @@ IN_OPTIONS = "tests/unit/spark/source/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
 UNION = "fluss_lab/spark/source/table_frame.py"
 IN_UNION = "tests/spark/test_union_spark.py"
+PINNED = "fluss_lab/lake/iceberg/table/pinned_table.py"
+IN_TASK_LAKE = "tests/unit/spark/source/test_task_lake.py"
 
 #: P4: a union read equals the model at its read point; P7: corrupt bytes are never served; P10: who has no token reads
 #: nothing.
 SPARK_TABLES = (
+    Mutant(
+        "catalog_secrets_sent_to_tasks", "P10", PINNED,
+        "    files = file_properties({key: str(value) for key, value in lake.io.properties.items()})\n",
+        "    files = {key: str(value) for key, value in lake.io.properties.items()}\n",
+        (f"{IN_TASK_LAKE}::test_what_is_sent_to_tasks_has_the_files_secrets_and_no_catalog_s",),
+    ),
+    Mutant(
+        "catalog_made_on_an_executor", "P4", PINNED,
+        "        if file is not None and not file.exists():\n",
+        "        if file is None:\n",
+        (f"{IN_TASK_LAKE}::test_a_table_that_moved_on_is_read_by_the_catalog_that_the_cluster_has",),
+    ),
+    Mutant(
+        "pinned_table_taken_for_the_newest", "P4", "fluss_lab/lake/iceberg/read/lake_table.py",
+        "        if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):\n",
+        "        if lake is None:\n",
+        (f"{IN_TASK_LAKE}::test_a_table_that_moved_on_is_read_by_the_catalog_that_the_cluster_has",),
+    ),
+    Mutant(
+        "object_store_left_to_the_jvm", "P4", UNION,
+        "        return source.storage.local_folder is not None\n",
+        "        return source.storage is not None\n",
+        (f"{IN_UNION}::test_a_lake_in_an_object_store_is_read_by_tasks",),
+    ),
     Mutant(
         "share_without_row_stop", "P4", SHARES,
         "            row_stop=part.row_stop if stop == edges[-1] else stop,",

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_by_tasks, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.test_altered import Growing
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.spark
 KEYS = [("id", "ascending")]
 
 
-def agree(session, scan):
+def agree(session, scan, way=scan_to_spark):
     """Check that Spark gives the scan's rows."""
-    found, expected = scan_to_spark(session, scan).toArrow(), scan.to_arrow()
+    found, expected = way(session, scan).toArrow(), scan.to_arrow()
     assert found.column_names == expected.column_names
     same(rows_of(found.sort_by(KEYS)), rows_of(expected.sort_by(KEYS)))
     return found.num_rows
@@ -45,6 +45,7 @@ def test_spark_equals_arrow_on_a_table_that_grows(spark, tmp_path):
             140, 60, 80, 70, 10, 1, 0, 50,
         ]  # fmt: skip
         assert agree(spark, growing.reader().scan(["number", "id"])) == 140
+        assert agree(spark, growing.reader().scan(names, "number >= 70"), scan_by_tasks) == 70
         assert agree(spark, growing.reader().scan(read_point=point)) == 40
         log = growing.reader().changelog()
         found = rows_of(changelog_to_spark(spark, log).toArrow().sort_by(KEYS))

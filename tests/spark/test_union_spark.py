@@ -15,7 +15,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source.log_range_source import divide_ranges
-from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.source.table_frame import changelog_by_tasks, changelog_to_spark, scan_by_tasks, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
@@ -49,9 +49,9 @@ def tier(cluster, info):
     run_round(cluster.connection, cluster.connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
 
 
-def agree(session, scan, keys=("month", "__bucket", "__offset")):
+def agree(session, scan, keys=("month", "__bucket", "__offset"), way=scan_to_spark):
     """Check that Spark gives the scan's rows: values, order of columns, and types as Spark has them."""
-    frame = scan_to_spark(session, scan)
+    frame = way(session, scan)
     expected = scan.to_arrow()
     assert frame.columns == expected.column_names
     found = frame.toArrow()
@@ -136,6 +136,36 @@ def test_a_zero_s_sign_and_nan_mislead_nobody_in_a_file(session, cluster, where,
         tier(cluster, info)
     assert reader.scan(where=where).count() == count
     assert scan_to_spark(session, reader.scan(where=where)).count() == count
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"where": "ratio != 2.25 and not (delay > 60) or dest is null", "with_source": True},
+        {"where": "dest like 'A%' and month = '2013/01 é' and __offset >= 3"},
+        {"partitions": ["2013-02"], "buckets": [0, 2], "limit": 25},
+    ],
+    ids=str,
+)
+def test_tasks_read_a_log_table_as_the_jvm_does(session, history, asked):
+    """As they do where the lake is an object store, which the JVM cannot open."""
+    table, points = history
+    for point in (points[1], points[3]):
+        agree(session, table.reader().scan(COLUMNS, read_point=point, **asked), way=scan_by_tasks)
+
+
+def test_a_lake_in_an_object_store_is_read_by_tasks(session, tmp_path):
+    """No JVM from PyPI opens one. The store is asked when something of it is read, which here is nothing."""
+    with EmbeddedCluster(tmp_path / "lab", OPTIONS | {"datalake.iceberg.warehouse": "s3://nowhere/lake"}) as cluster:
+        admin, path = cluster.connection.admin(), TablePath("db", "t")
+        admin.create_database("db")
+        admin.create_table(path, make_descriptor({"id": "int"}))
+        with cluster.connection.append_writer(path) as writer:
+            writer.append(pa.table({"id": pa.array([1, 2], pa.int32())}))
+        reader = TableReader(cluster.connection, path)
+        for frame in (scan_to_spark(session, reader.scan()), changelog_to_spark(session, reader.changelog())):
+            assert "fluss_lab_log" not in frame._jdf.queryExecution().toString()
+            assert sorted(frame.toArrow()["id"].to_pylist()) == [1, 2]
 
 
 def test_limits_columns_partitions_and_buckets(session, history):
@@ -229,6 +259,12 @@ def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
         "map": "map<string,smallint>",
     }  # fmt: skip
     assert types["rec"] == "struct<x:tinyint,y:timestamp,z:array<time(0)>>"
+    by_tasks = agree(
+        session, reader.scan([*ALL_TYPES, *SYSTEM], with_source=True), ("__bucket", "__offset"), scan_by_tasks
+    )
+    assert by_tasks.dtypes == frame.dtypes
+    order = ["__bucket", "__offset"]
+    same(rows_of(by_tasks.orderBy(*order).toArrow()), rows_of(frame.orderBy(*order).toArrow()))
     assert not any(field.metadata for field in frame.schema.fields)
     for where in ("tiny < 5", "tod0 > '12:00:00'", "dec = -99999999.99", "fixed > X'0a00'", "at < '1990-01-01T00:00:00Z'",
                   "ts0 = '2013-01-02T00:00:01'", "day < '2000-01-01'", "rec.x = 3", "flt >= 2", "flag",
@@ -256,12 +292,14 @@ def test_a_changelog_in_spark_equals_the_one_in_arrow(session, history):
         table.reader().changelog(points[0], points[2], columns=["dest", "id"]),
         table.reader().changelog("latest"),
     ):
-        frame = changelog_to_spark(session, log)
         expected = log.to_arrow()
-        assert frame.columns == expected.column_names
         order = [("_partition", "ascending"), ("_bucket", "ascending"), ("_log_offset", "ascending")]
-        found = frame.toArrow().sort_by(order)
-        assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in expected.to_pylist()]
+        frames = [way(session, log) for way in (changelog_to_spark, changelog_by_tasks)]
+        assert frames[0].dtypes == frames[1].dtypes
+        for frame in frames:
+            assert frame.columns == expected.column_names
+            found = frame.toArrow().sort_by(order)
+            assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in expected.to_pylist()]
 
 
 def test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id(session, cluster, clock):

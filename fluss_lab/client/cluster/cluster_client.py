@@ -21,13 +21,14 @@ from fluss_lab.errors import (
     BucketNotFoundError,
     FlussError,
     InvalidPropertyError,
+    LakeNotConfiguredError,
     NotFoundError,
     NotLeaderError,
     ServerUnavailableError,
     UnavailableError,
 )
 from fluss_lab.interrupts import Flag, Held
-from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, lake_storage
+from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, SupportsPinnedReads, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
@@ -102,6 +103,8 @@ class ClusterClient(Closing):
         self._address: ServerAddress | None = None
         self._metadata = Metadata()
         self._storage: LakeStorage | None = None
+        #: By table id.
+        self._pinned: dict[int, LakeStorage] = {}
         self._without_lake: set[int] = set()
         self.open_resources = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.
@@ -210,6 +213,24 @@ class ClusterClient(Closing):
             self._storage = lake_storage(format_name, properties)
         return self._storage
 
+    def pin_lake(self, info: TableInfo, storage: LakeStorage) -> None:
+        """Have a table's lake read by a storage of its own, as a task does: the cluster is not asked for its lake."""
+        if isinstance(storage, SupportsPinnedReads):
+            storage.renew_from(self._whole_lake)
+        self._cache()
+        self._pinned[info.table_id] = storage
+
+    def lake_of(self, info: TableInfo) -> LakeStorage | None:
+        """Return the lake by which a table is read: the one that was pinned for it, or `lake_storage`."""
+        self._cache()
+        pinned = self._pinned.get(info.table_id)
+        return self.lake_storage() if pinned is None else pinned
+
+    def _whole_lake(self) -> LakeStorage:
+        if (storage := self.lake_storage()) is None:
+            raise LakeNotConfiguredError("a part of a table is in the lake, and the cluster has no lake any more")
+        return storage
+
     def log_source(self, info: TableInfo) -> FlussLogSource | None:
         """Return the table's log in the lake, for one thread; None when the cluster has no lake, or it cannot be read here.
 
@@ -220,7 +241,7 @@ class ClusterClient(Closing):
             UnavailableError: The coordinator does not answer.
         """
         try:
-            storage = self.lake_storage()
+            storage = self.lake_of(info)
             if storage is None:
                 return None
             if isinstance(storage, SupportsCreateFlussLogSource):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,9 +18,11 @@ from fluss_lab.lake.format_interfaces import (
     SimpleVersionedSerializer,
     SupportsCreateFlussLogSource,
     SupportsEmptyBuckets,
+    SupportsPinnedReads,
     WriterInitContext,
 )
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.lake.iceberg.table.pinned_table import METADATA_LOCATION, PinnedAccess
 from fluss_lab.lake.maintenance_interfaces import LakeMaintenance, SupportsMaintenance
 from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo
@@ -32,19 +34,22 @@ if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
 
-class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMaintenance, SupportsEmptyBuckets):
+class IcebergLakeStorage(
+    LakeStorage, SupportsCreateFlussLogSource, SupportsMaintenance, SupportsEmptyBuckets, SupportsPinnedReads
+):
     """Iceberg through pyiceberg.
 
     Args:
         properties: pyiceberg's catalog properties (``type``, ``uri``, ``warehouse``, ``s3.endpoint``, ...) and the
-            catalog's name under ``name`` (default ``fluss_lab``). The folder of a SQLite catalog is made when absent.
+            catalog's name under ``name`` (default ``fluss_lab``). The folder of a SQLite catalog is made when absent. Or
+            what `LakeSource.pinned_properties` gave.
 
     Nothing is connected to before the first use. Safe in any thread; what it makes is for one thread each, the catalog
     excepted. What it makes shares decoded manifests, so keep one storage per process.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._access = CatalogAccess(properties)
+        self._access = PinnedAccess(properties) if METADATA_LOCATION in properties else CatalogAccess(properties)
         self._entries: EntryCache | None = None
 
     @property
@@ -61,6 +66,11 @@ class IcebergLakeStorage(LakeStorage, SupportsCreateFlussLogSource, SupportsMain
     def task_properties(self) -> dict[str, str]:
         """Return what files are read and written with: the file system's credentials, not the catalog's."""
         return {"name": self._access.name, **file_properties(self._access.properties)}
+
+    def renew_from(self, newest: Callable[[], LakeStorage]) -> None:
+        """Take where snapshots are had that came after the table was pinned; without effect on a storage of all tables."""
+        if isinstance(self._access, PinnedAccess):
+            self._access.renew_from(newest)
 
     @property
     def local_folder(self) -> Path | None:

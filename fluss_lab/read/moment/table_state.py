@@ -228,7 +228,7 @@ class TableSource:
     @cached_property
     def storage(self) -> LakeStorage:
         """Return the lake: the one given, else the one that the cluster is configured with."""
-        storage = self._given if self._given is not None else self.connection.lake_storage()
+        storage = self._given if self._given is not None else self.connection.lake_of(self.info)
         if storage is None:
             raise LakeNotConfiguredError(
                 f"table {self.info.path}: a part of it is in the lake, and no lake is configured"

@@ -41,6 +41,7 @@ from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.input_partitions import Share, change_shares, ranges_from_json, ranges_to_json, row_shares
 from fluss_lab.spark.source.source_options import SourceOptions
 from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch, stored_schema, wanted_schema
+from fluss_lab.spark.source.task_lake import TaskLake, changelog_lake, pin_lake, task_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
@@ -125,6 +126,7 @@ class _Head(msgspec.Struct):
         where: Of rows: the filter as JSON.
         limit: Of rows: how many are wanted at most; None: all.
         net: Of changes: whether they are net ones.
+        lake: What the lake's part is read with; None: nothing of it is, as far as is known.
     """
 
     table: TableInfo
@@ -132,6 +134,7 @@ class _Head(msgspec.Struct):
     where: str | None = None
     limit: int | None = None
     net: bool = False
+    lake: TaskLake | None = None
 
 
 class _Reader(DataSourceReader):
@@ -158,6 +161,7 @@ class _Reader(DataSourceReader):
             return
         head = decode(_Head, partition.head, "read of a table")
         with Connection(lambda: self._address, self._options.client) as connection:
+            pin_lake(connection, head.table, head.lake)
             source = TableSource(connection, head.table, None)
             batches, schema = self._carried_out(source, head, partition.share)
             target = arrow_schema(self._schema)
@@ -187,7 +191,8 @@ class TableRowsReader(_Reader):
             else [Share(plan.parts, plan.snapshot_id)]
         )
         text = None if where is None else filter_to_json(where)
-        head = _Head(info, columns or [info.schema.names[0]], where=text, limit=scan.limit)
+        lake = None if plan.snapshot_id is None else task_lake(scan.source, plan.snapshot_id)
+        head = _Head(info, columns or [info.schema.names[0]], where=text, limit=scan.limit, lake=lake)
         return head, [share.to_json() for share in shares]
 
     def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
@@ -205,8 +210,9 @@ class ChangelogReader(_Reader):
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
         log = _changelog(self._options, reader, columns)
         # The net changes of a range do not follow from those of its parts.
-        shares = change_shares(log.plan(), _tasks(self._options), whole=log.net)
-        head = _Head(log.source.info, columns, net=log.net)
+        plan = log.plan()
+        shares = change_shares(plan, _tasks(self._options), whole=log.net)
+        head = _Head(log.source.info, columns, net=log.net, lake=changelog_lake(log.source, plan))
         return head, [ranges_to_json(ranges) for ranges in shares]
 
     def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:

@@ -54,6 +54,7 @@ from fluss_lab.spark.source.batch_reader import TaskPartition
 from fluss_lab.spark.source.input_partitions import change_shares, ranges_from_json, ranges_to_json
 from fluss_lab.spark.source.source_options import ClusterPlace, SourceOptions
 from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
+from fluss_lab.spark.source.task_lake import TaskLake, changelog_lake, pin_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
@@ -73,10 +74,11 @@ _SCAN_NAMES: Final = {"__bucket": BUCKET, OFFSET: LOG_OFFSET, TIMESTAMP: COMMIT_
 
 
 class _Head(msgspec.Struct):
-    """What all tasks of a batch share. It holds the token."""
+    """What all tasks of a batch share. It holds the token, and credentials of the lake's files where it is read."""
 
     table: TableInfo
     address: ServerAddress
+    lake: TaskLake | None = None
 
 
 class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,13 +103,14 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fails = options.flag(source_options.FAIL_ON_DATA_LOSS, True)
         self._connection: Connection | None = None
         self._stream: TableStream | None = None
+        self._source: TableSource | None = None
         self._info: TableInfo | None = None
         self._last: StreamOffset | None = None
         self._was_idle = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark sends the reader to the tasks.
-        return self.__dict__ | {"_connection": None, "_stream": None, "_info": None, "_last": None}
+        return self.__dict__ | {"_connection": None, "_stream": None, "_source": None, "_info": None, "_last": None}
 
     # -- offsets, in a process on the driver's machine ----------------------------------------------------------------
 
@@ -157,9 +160,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not buckets:
             return []
         tasks = self._options.number(source_options.TASKS) or os.cpu_count() or 1
-        shares = change_shares(stream.ranges(buckets), tasks, whole=False)
+        found = stream.ranges(buckets)
+        shares = change_shares(found, tasks, whole=False)
         assert self._info is not None
-        head = encode(_Head(self._info, self._options.place.address())).decode()
+        assert self._source is not None
+        head = encode(_Head(self._info, self._options.place.address(), changelog_lake(self._source, found))).decode()
         return [TaskPartition(head, ranges_to_json(ranges)) for ranges in shares]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -169,14 +174,15 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let go of the cluster."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = self._stream = None
+        self._connection = self._stream = self._source = None
 
     def _open(self) -> TableStream:
         if self._stream is None:
             self._connection = connection = self._options.connect()
             self._info = info = connection.table_info(self._options.table)
             user_columns(info, self._schema)
-            self._stream = TableStream(TableSource(connection, info, None), fail_on_data_loss=self._fails)
+            self._source = TableSource(connection, info, None)
+            self._stream = TableStream(self._source, fail_on_data_loss=self._fails)
         return self._stream
 
     # -- records, in tasks --------------------------------------------------------------------------------------------
@@ -186,6 +192,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TaskPartition)
         head = decode(_Head, partition.head, "batch of a stream")
         with Connection(lambda: _present(self._options.place, head.address), self._options.client) as connection:
+            pin_lake(connection, head.table, head.lake)
             stream = TableStream(TableSource(connection, head.table, None), fail_on_data_loss=self._fails)
             yield from stream_batches(stream, head.table, ranges_from_json(partition.share), self._schema)
 

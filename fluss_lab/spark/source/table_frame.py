@@ -1,8 +1,10 @@
 """Scans, changelogs and streams of a table as Spark DataFrames.
 
-Of a primary-key table, tasks of the data source ``fluss`` read lake and log. Of a log table, the lake's part stays in the JVM's Parquet reader, over the exact files of the plan, so that Spark prunes columns and
-pushes filters as it does for any Parquet; the log's part is read from the server by tasks in Python. Which rows belong
-to which part is fixed when the frame is made: it reads the same however often it is used, as long as the files last.
+Of a primary-key table, and of a log table whose lake is in an object store, tasks of the data source ``fluss`` read lake and
+log: a JVM from PyPI opens no ``s3://``. Of a log table in a file system the lake's part stays in the JVM's Parquet reader, over
+the exact files of the plan, so that Spark prunes columns and pushes filters as it does for any Parquet; the log's part is
+read from the server by tasks in Python. Which rows belong to which part is fixed when the frame is made: it reads the same
+however often it is used, as long as the files last.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
-from fluss_lab.errors import NotFoundError, OffsetOutOfRangeError
+from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import PARTITION_SEPARATOR, partition_values
@@ -59,8 +61,7 @@ _FIELD_ID: Final = "parquet.field.id"
 def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     """Return a scan's rows as a DataFrame, in the table's own types and the scan's column order.
 
-    A primary-key table's lake and log are merged by tasks, bucket by bucket; see `fluss_lab.spark.source.batch_reader`. Of a log
-    table, with a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
+    A primary-key table's lake and log are merged by tasks, bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
     `Scan.to_arrow` gives.
 
     Args:
@@ -70,8 +71,8 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not scan.source.info.is_log_table:
-        return _scan_frame(session, scan)
+    if not _is_jvm_s(scan.source):
+        return scan_by_tasks(session, scan)
     from pyspark.sql import functions as F  # noqa: N812
 
     names = list(scan.columns.names)
@@ -102,8 +103,8 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not log.source.info.is_log_table:
-        return _changelog_frame(session, log)
+    if not _is_jvm_s(log.source):
+        return changelog_by_tasks(session, log)
     from pyspark.sql import functions as F  # noqa: N812
 
     source = log.source
@@ -315,8 +316,22 @@ def _listed_by_driver(session: SparkSession, paths: Sequence[str]) -> Iterator[N
 # -- the data source -------------------------------------------------------------------------------------------------
 
 
-def _scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
-    """Return a scan's rows, merged by tasks at the scan's read point."""
+def _is_jvm_s(source: TableSource) -> bool:
+    """Return whether the JVM reads the table's files: those of a log table in a file system."""
+    if not source.info.is_log_table:
+        return False
+    try:
+        return source.storage.local_folder is not None
+    except LakeNotConfiguredError:
+        return True
+
+
+def scan_by_tasks(session: SparkSession, scan: Scan) -> DataFrame:
+    """Return a scan's rows, read and merged by tasks in Python at the scan's read point, wherever the lake is.
+
+    Columns, filter, partitions and buckets of the scan prune files and row groups; what Spark filters afterwards, or
+    leaves out, is read all the same. See `fluss_lab.spark.source.batch_reader`.
+    """
     selection = scan.selection
     options = {source_options.READ_POINT: scan.read_point.to_json()}
     if selection.filter is not None:
@@ -330,8 +345,8 @@ def _scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
     return _source_frame(session, scan.source, scan.schema.names, options)
 
 
-def _changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
-    """Return a changelog's records, read by tasks in the ranges of the changelog."""
+def changelog_by_tasks(session: SparkSession, log: Changelog) -> DataFrame:
+    """Return a changelog's records, read by tasks in Python in the ranges of the changelog, wherever the lake is."""
     starts, ends = {}, {}
     for each in log.offset_ranges:
         partition, bucket = each.key

@@ -20,6 +20,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns
+from fluss_lab.lake.iceberg.table.pinned_table import pinned_properties
 from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
@@ -94,7 +95,7 @@ class LakeTable:
         """
         lake = self._loaded
         if lake is None or lake.metadata.snapshot_by_id(snapshot_id) is None:
-            lake = self._load()
+            lake = self._load(snapshot_id)
             snapshot_of(lake, self.info.path, snapshot_id)
         return lake
 
@@ -141,6 +142,14 @@ class LakeTable:
             found[field.name] = FileColumn(field.field_id, others <= {(field.field_id, field.name)})
         return found
 
+    def pinned_properties(self, snapshot_id: int) -> dict[str, str] | None:
+        """Return what `fluss_lab.lake.iceberg.table.pinned_table` makes this table of, as it was when it had a snapshot.
+
+        Raises:
+            As `lake_with`.
+        """
+        return pinned_properties(self.lake_with(snapshot_id))
+
     def open(self, location: str, snapshot_id: int | None = None) -> DataFileReader:
         """Open a data file.
 
@@ -157,8 +166,10 @@ class LakeTable:
         except FileNotFoundError as error:
             raise self.missing(snapshot_id, error) from error
 
-    def _load(self) -> Table:
-        lake = self._access.load_table(self.info.path)
+    def _load(self, snapshot_id: int | None = None) -> Table:
+        lake = self._access.pinned_table(self.info.path) if self._loaded is None else None
+        if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):
+            lake = self._access.load_table(self.info.path)
         if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(self.info.table_id):
             raise LakeSnapshotNotFoundError(
                 f"lake table {self.info.path}: expected {TABLE_ID_PROPERTY}={self.info.table_id}, found {found}: the lake "

@@ -111,6 +111,10 @@ class IcebergLakeSource(LakeSource):
         """Return how each column is found in the table's files."""
         return self._table.file_columns()
 
+    def pinned_properties(self, snapshot_id: int) -> Mapping[str, str] | None:
+        """Return what a task reads the table with, without its catalog; see `LakeSource.pinned_properties`."""
+        return self._table.pinned_properties(snapshot_id)
+
     def check_files(self, splits: Sequence[LakeSplit]) -> None:
         """Compare length and seal of files on this machine's file systems; see `LakeSource.check_files`.
 

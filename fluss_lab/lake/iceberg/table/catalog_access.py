@@ -154,6 +154,11 @@ class CatalogAccess:
         except Exception as error:
             _LOG.warning("%s: old metadata files stay: %s", what, error)
 
+    def pinned_table(self, path: TablePath) -> Table | None:
+        """Return the lake table as it was pinned for a task; None: it is had from the catalog."""
+        del path
+        return None
+
     def load_table(self, path: TablePath) -> Table:
         """Return the lake table of a path as it is now.
 
@@ -207,7 +212,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     from fluss_lab.lake.iceberg.table.caching_sql_catalog import CachingSqlCatalog
 
     settings = {IO_PROPERTY: DURABLE_IO, **properties}
-    database = _sqlite_file(settings.get("uri", ""))
+    database = sqlite_file(settings.get("uri", ""))
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
     catalog = load_catalog(name, **settings)
@@ -219,7 +224,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     return catalog
 
 
-def _sqlite_file(uri: str) -> Path | None:
+def sqlite_file(uri: str) -> Path | None:
     """Return the file of a SQLite catalog's URI; None for other catalogs and for one in memory."""
     if not uri.startswith("sqlite"):
         return None
