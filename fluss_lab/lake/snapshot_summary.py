@@ -17,18 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-import msgspec
-
 from fluss_lab.errors import CorruptDataError, ForeignCommitError
+from fluss_lab.lake.bucket_entries import BucketEntry, read_entries, write_entries
 from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket
-from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 
 #: Who commits.
 COMMIT_USER_KEY: Final = "commit-user"
 COMMIT_USER: Final = "__fluss_lake_tiering"
-#: How far each bucket is tiered: a JSON array of objects ``{"partition_id", "partition_name", "bucket", "offset",
-#: "max_timestamp"}``, the first two absent without partitions.
+#: How far each bucket is tiered: in the form of `fluss_lab.lake.bucket_entries`.
 BUCKET_OFFSET_KEY: Final = "fluss-bucket-offset"
 #: Of a thin summary: id of the snapshot of ours, before it, that named all buckets.
 SINCE_KEY: Final = "fluss-bucket-offset-since"
@@ -36,7 +33,7 @@ SINCE_KEY: Final = "fluss-bucket-offset-since"
 COMMIT_ID_KEY: Final = "fluss-commit-id"
 TIERING_EPOCH_KEY: Final = "fluss-tiering-epoch"
 TABLE_ID_KEY: Final = "fluss-table-id"
-#: First offset from which the lake can replay each bucket: JSON like `BUCKET_OFFSET_KEY`'s; buckets not named: 0.
+#: First offset from which the lake can replay each bucket: in the form of `BUCKET_OFFSET_KEY`; buckets not named: 0.
 REPLAY_START_KEY: Final = "fluss-replay-start"
 #: Of the snapshot by which a repair accepts the lake as it is: why. It names all buckets, and what older snapshots say of
 #: them counts no more; until the cluster knows the snapshot, nobody tiers.
@@ -137,7 +134,7 @@ class SnapshotSummary:
         text = self.properties.get(BUCKET_OFFSET_KEY, "[]")
         offsets: dict[BucketKey, LakeOffset] = {}
         ids: dict[str, int] = {}
-        for each in _read_entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
+        for each in read_entries(text, f"{self}, property {BUCKET_OFFSET_KEY!r}"):
             offsets[each.key] = each.to_offset()
             if each.partition_name is not None and each.partition_id:
                 ids[each.partition_name] = each.partition_id
@@ -208,8 +205,8 @@ def offsets_property(merged: LakeOffsets, known: LakeOffsets) -> str:
             that recovery can always merge the snapshot's buckets over what the cluster knows.
     """
     named = merged if len(merged) <= BUCKETS_NAMED_MAX else advanced_buckets(merged, known)
-    return _write_entries(
-        _Entry(
+    return write_entries(
+        BucketEntry(
             partition_id=bucket.partition_id,
             partition_name=(offset := named[bucket]).partition,
             bucket=bucket.bucket,
@@ -233,12 +230,12 @@ def thin_summary(newest_first: Iterable[SnapshotSummary], properties: Mapping[st
     since = _since_complete(newest_first)
     if not since or len(since) >= COMPLETE_EVERY:
         return dict(properties)
-    known: dict[_EntryKey, _Entry] = {}
+    known: dict[_EntryKey, BucketEntry] = {}
     for summary in reversed(since):
         known |= _named_entries(summary.properties)
     if known.keys() - given.keys():
         return dict(properties)
-    text = _write_entries(entry for key, entry in given.items() if known.get(key) != entry)
+    text = write_entries(entry for key, entry in given.items() if known.get(key) != entry)
     return {**properties, BUCKET_OFFSET_KEY: text, SINCE_KEY: str(since[-1].snapshot_id)}
 
 
@@ -346,13 +343,15 @@ def read_starts(text: str, what: str) -> dict[BucketKey, ReplayStart]:
     Raises:
         CorruptDataError: It is not that form.
     """
-    return {each.key: ReplayStart(each.offset, each.partition_id) for each in _read_entries(text, what)}
+    return {each.key: ReplayStart(each.offset, each.partition_id) for each in read_entries(text, what)}
 
 
 def write_starts(starts: Mapping[BucketKey, ReplayStart]) -> str:
     """Return the value of `REPLAY_START_KEY`."""
-    return _write_entries(
-        _Entry(partition_id=starts[key].partition_id, partition_name=key[0], bucket=key[1], offset=starts[key].offset)
+    return write_entries(
+        BucketEntry(
+            partition_id=starts[key].partition_id, partition_name=key[0], bucket=key[1], offset=starts[key].offset
+        )
         for key in sorted(starts, key=lambda key: (key[0] or "", key[1]))
     )
 
@@ -433,47 +432,13 @@ def committed_starts(snapshot: CommittedLakeSnapshot, offsets: LakeOffsets) -> d
     return {bucket: by_id.get((bucket.partition_id, bucket.bucket), 0) for bucket in offsets}
 
 
-# -- the JSON form -----------------------------------------------------------------------------------------------------
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a property says of one bucket, in JSON."""
-
-    partition_id: int | None = None
-    partition_name: str | None = None
-    bucket: int
-    offset: int
-    max_timestamp: int | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def key(self) -> BucketKey:
-        return self.partition_name, self.bucket
-
-    def to_offset(self) -> LakeOffset:
-        timestamp_ms = -1 if isinstance(self.max_timestamp, msgspec.UnsetType) else self.max_timestamp
-        return LakeOffset(self.offset, timestamp_ms, self.partition_name)
-
-
-def _write_entries(entries: Iterable[_Entry]) -> str:
-    return encode(list(entries)).decode()
-
-
-def _read_entries(text: str, what: str) -> list[_Entry]:
-    """Return what a property says of each bucket.
-
-    Raises:
-        CorruptDataError: It is no list of buckets with offsets.
-    """
-    return decode(list[_Entry], text, f"{what}: no list of buckets with offsets", shown=True)
-
-
-def _named_entries(properties: Mapping[str, str]) -> dict[_EntryKey, _Entry]:
+def _named_entries(properties: Mapping[str, str]) -> dict[_EntryKey, BucketEntry]:
     """Return what `BUCKET_OFFSET_KEY` says of each bucket; nothing where tiering did not write it.
 
     So that all buckets are named, though of this property nothing is known.
     """
     try:
-        entries = _read_entries(properties.get(BUCKET_OFFSET_KEY, "[]"), BUCKET_OFFSET_KEY)
+        entries = read_entries(properties.get(BUCKET_OFFSET_KEY, "[]"), BUCKET_OFFSET_KEY)
     except CorruptDataError:
         return {}
     return {(each.partition_id, each.key): each for each in entries}

@@ -49,6 +49,7 @@ CELLS = {"tables.descriptor", "schemas.schema", "kv_snapshots.completed"}
 #: Of files elsewhere, of a running lab, or of one that was repaired: each has a test of its own.
 ELSEWHERE = {
     "jobs/job_store.py",
+    "lake/bucket_entries.py",
     "lookup/rows/kept_rows.py",
     "spark/lookup/batch_points.py",
     "spark/session/class_archive.py",
