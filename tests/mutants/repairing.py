@@ -40,8 +40,20 @@ REPAIRING = (
         (f"{IN_STARTS}::test_a_start_never_goes_back",),
     ),
     Mutant(
+        "offsets_of_a_version_that_was_taken_back", "P2", LEDGER,
+        "if kept is None or kept[0] != latest[0]:",
+        "if kept is None:",
+        ("tests/unit/server/coordinator/metadata/test_lake_ledger.py::test_what_was_taken_back_is_not_remembered",),
+    ),
+    Mutant(
+        "offsets_of_a_dropped_partition_remembered", "P2", LEDGER,
+        "            self._latest.pop(drop.table_id, None)\n",
+        "",
+        ("tests/unit/server/coordinator/metadata/test_lake_ledger.py::test_a_dropped_partition_is_not_remembered",),
+    ),
+    Mutant(
         "repair_keeps_what_it_does_not_name", "P2", LEDGER,
-        "    changed |= dict.fromkeys(set(current) - set(wanted), _NOTHING)\n",
+        "        changed |= dict.fromkeys(set(current) - set(wanted), _NOTHING)\n",
         "",
         (f"{IN_STARTS}::test_a_repair_says_all_that_there_is",),
     ),

@@ -2,14 +2,15 @@
 
 import json
 import random
+from contextlib import suppress
 
 import pytest
 
 from fluss_lab.errors import ConflictError, InvalidRequestError, LakeSnapshotNotFoundError
-from fluss_lab.model import TableInfo, TablePath, make_descriptor
+from fluss_lab.model import PartitionInfo, TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
-from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, TieredOffset
+from fluss_lab.server.coordinator.tiering.lake_snapshots import SNAPSHOTS_KEPT, LakeLedger, PartitionDrop, TieredOffset
 
 PATH = TablePath("d", "t")
 
@@ -56,6 +57,27 @@ def test_a_bucket_never_goes_back_and_a_refused_commit_changes_nothing(store):
         ledger.commit(1, 2, offsets(b0=20, b1=9), 1)
     assert ends(ledger.snapshot(1)) == {0: 10, 1: 10}
     assert ledger.snapshot(1, 2) is None
+
+
+def test_what_was_taken_back_is_not_remembered(store):
+    ledger = LakeLedger(store)
+    ledger.commit(1, 1, offsets(b0=10), 0)
+    with suppress(KeyError), store.write():
+        ledger.commit(1, 2, offsets(b0=20, b1=3), 1)
+        assert ends(ledger.snapshot(1)) == {0: 20, 1: 3}
+        raise KeyError
+    assert ends(ledger.snapshot(1)) == {0: 10}
+    ledger.commit(1, 3, offsets(b0=15), 1)
+    assert ends(ledger.snapshot(1)) == {0: 15}
+    assert ends(LakeLedger(store).snapshot(1)) == {0: 15}
+
+
+def test_a_dropped_partition_is_not_remembered(store):
+    ledger = LakeLedger(store)
+    ledger.commit(1, 1, {(7, 0): TieredOffset(0, 10), (8, 0): TieredOffset(0, 5)}, 0)
+    assert set(ledger.snapshot(1).offsets) == {(7, 0), (8, 0)}
+    ledger.end_partition_drop(PartitionDrop(1, PartitionInfo(7, "a")))
+    assert set(ledger.snapshot(1).offsets) == {(8, 0)}
 
 
 def test_committing_the_same_again_changes_nothing_and_other_offsets_are_refused(store):
