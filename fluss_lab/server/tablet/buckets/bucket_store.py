@@ -14,6 +14,7 @@ import logging
 import shutil
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,6 +91,8 @@ class BucketStore:
         self._opening: set[TableBucket] = set()
         self._tables: dict[int, RegisteredTable] = {}
         self._buckets: dict[TableBucket, Bucket] = {}
+        #: The same by table: of a thousand tables each is described by itself.
+        self._by_table: defaultdict[int, dict[TableBucket, Bucket]] = defaultdict(dict)
         self._unopened = UnopenedBuckets(clock, reopen_max_ms)
         #: Requests with definitions that could not be taken over.
         self._undefined: dict[int, pb.PbNotifyLeaderAndIsrReqForBucket] = {}
@@ -136,7 +139,8 @@ class BucketStore:
 
     def all(self, table_id: int | None = None) -> list[Bucket]:
         """Return the open buckets, of a table or of all, in order."""
-        found = [bucket for bucket in list(self._buckets.values()) if table_id in {None, bucket.id.table_id}]
+        held = self._buckets if table_id is None else self._by_table.get(table_id, {})
+        found = list(held.values())  # at once, whatever is opened meanwhile
         return sorted(found, key=lambda bucket: bucket.id.sort_key())
 
     def failures(self, table_id: int | None = None) -> dict[TableBucket, FlussError]:
@@ -218,7 +222,7 @@ class BucketStore:
         with self._lock:
             self._lock.wait_for(lambda: bucket not in self._opening)
             found, request = self.get(bucket), self._requests[bucket]
-            del self._buckets[bucket]
+            self._unregister(bucket)
             self._opening.add(bucket)
         with self._ending_open(bucket, request):
             _close(found, save=False)
@@ -324,9 +328,17 @@ class BucketStore:
     def _register(self, bucket: Bucket) -> Bucket:
         with self._lock:
             bucket.lake = self._lakes.get(bucket.id)
-            self._buckets[bucket.id] = bucket
+            self._buckets[bucket.id] = self._by_table[bucket.id.table_id][bucket.id] = bucket
             self._unopened.forget(bucket.id)
             return bucket
+
+    def _unregister(self, bucket: TableBucket) -> Bucket | None:
+        """Take a bucket out, in the lock; return it if it was open."""
+        of_table = self._by_table.get(bucket.table_id, {})
+        of_table.pop(bucket, None)
+        if not of_table:
+            self._by_table.pop(bucket.table_id, None)
+        return self._buckets.pop(bucket, None)
 
     def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> RegisteredTable:
         folder = self._data / f"t{bucket.table_id}"
@@ -412,7 +424,7 @@ class BucketStore:
         """
         with self._lock:
             self._lock.wait_for(lambda: bucket not in self._opening)
-            found = self._buckets.pop(bucket, None)
+            found = self._unregister(bucket)
             self._unopened.forget(bucket)
             self._requests.pop(bucket, None)
             if found is not None:
