@@ -31,7 +31,7 @@ every format passes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -427,6 +427,42 @@ class LakeStorage(ABC):
     @abstractmethod
     def create_lake_source(self, table: TableInfo) -> LakeSource:
         """Return a reader of a table's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the files of a lake go that lie in a store, and with what tasks reach them.
+
+    Attributes:
+        location: URI of a folder.
+        properties: Of the storage that a task makes; credentials of the store may be in them.
+    """
+
+    location: str
+    properties: Mapping[str, str] = field(repr=False)
+
+
+class SupportsStoreTrial(ABC):
+    """A `LakeStorage` that can say beforehand whether its catalog and its store serve a round."""
+
+    @abstractmethod
+    def store_place(self, tables: Iterable[TablePath]) -> StorePlace | None:
+        """Ask the catalog, and return where files go; None: into a file system, or nowhere yet.
+
+        Args:
+            tables: Some that are in the lake, taken as far as needed.
+
+        Raises:
+            UnavailableError, AuthenticationError, StorageError, InvalidPropertyError: The catalog does not serve.
+        """
+
+    @abstractmethod
+    def try_store(self, location: str) -> None:
+        """Write, read and delete a small object under a location.
+
+        Raises:
+            UnavailableError, AuthenticationError, StorageError: The store does not do it.
+        """
 
 
 class SupportsPinnedReads(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from fluss_lab.display import Waiting, is_interactive
 from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import TableDescriptor
+from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.config.options import SPARK_CLASS_ARCHIVE, SPARK_MASTER, SPARK_START_EARLY
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
@@ -86,7 +86,8 @@ class Compute:
         self._has_class_archive: bool = SPARK_CLASS_ARCHIVE.of(connection.options)
         self._config: dict[str, str] = {}
         self._session: SparkSession | None = None
-        self._checked: str | None = None
+        #: The Spark application, and the lake.
+        self._checked: tuple[str, dict[str, str]] | None = None
         self._is_expected = False
 
     def expect(self, descriptor: TableDescriptor) -> None:
@@ -168,17 +169,24 @@ class Compute:
     def _prepare(self, session: SparkSession, storage: LakeStorage) -> None:
         """Do once for each Spark application what executors beside the driver's process need."""
         from fluss_lab.spark.session.worker_placement import ship_package
-        from fluss_lab.spark.tiering.worker_preflight import check_reach, shared_folders
+        from fluss_lab.spark.tiering.worker_preflight import check_reach, check_store, shared_folders
 
         context = session.sparkContext
-        application = str(context.applicationId)
+        checked = (str(context.applicationId), dict(storage.properties))
         with self._lock:
-            if self._checked == application:
+            if self._checked == checked:
                 return
             ship_package(context)
             master, server = str(context.master), self._connection.address
             check_reach(context, master, server, lambda: shared_folders(storage.local_folder, self._options()))
-            self._checked = application
+            check_store(context, master, storage, self._lake_tables())
+            self._checked = checked
+
+    def _lake_tables(self) -> Iterator[TablePath]:
+        admin = self._connection.admin()
+        for path in (TablePath(database, name) for database in admin.databases() for name in admin.tables(database)):
+            if self._connection.table_info(path).descriptor.lake_enabled:
+                yield path
 
     def _options(self) -> dict[str, str]:
         described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())

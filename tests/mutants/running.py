@@ -26,6 +26,24 @@ RUNNING = (
         (f"{IN_REACH}::test_everything_that_is_missing_is_named",),
     ),
     Mutant(
+        "store_not_tried_before_a_round", "P10", REACH,
+        "    if (failed := trial()) is not None:\n",
+        "    if (failed := None) is not None:\n",
+        (f"{IN_REACH}::test_a_store_that_does_not_serve_is_found_before_a_round",),
+    ),
+    Mutant(
+        "store_not_tried_by_executors", "P10", REACH,
+        "partial(store_problems, trial))",
+        "partial(store_problems, lambda: None))",
+        (f"{IN_REACH}::test_a_store_that_does_not_serve_executors_is_found_before_a_round",),
+    ),
+    Mutant(
+        "trial_left_in_the_store", "P10", "fluss_lab/lake/iceberg/files/store_probe.py",
+        "        \"deleted\": lambda: io.delete(place),\n",
+        "        \"deleted\": lambda: None,\n",
+        ("tests/unit/lake/iceberg/files/test_store_probe.py::test_nothing_is_left_of_a_trial",),
+    ),
+    Mutant(
         "one_loopback_address_makes_a_master_local", "P10", "fluss_lab/spark/session/worker_placement.py",
         "and all(_host(place) in LOOPBACK",
         "and any(_host(place) in LOOPBACK",

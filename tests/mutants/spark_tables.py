@@ -17,8 +17,8 @@ IN_TASK_LAKE = "tests/unit/spark/source/test_task_lake.py"
 SPARK_TABLES = (
     Mutant(
         "catalog_secrets_sent_to_tasks", "P10", PINNED,
-        "    files = file_properties({key: str(value) for key, value in lake.io.properties.items()})\n",
-        "    files = {key: str(value) for key, value in lake.io.properties.items()}\n",
+        "    return file_properties({key: str(value) for key, value in lake.io.properties.items()})\n",
+        "    return {key: str(value) for key, value in lake.io.properties.items()}\n",
         (f"{IN_TASK_LAKE}::test_what_is_sent_to_tasks_has_the_files_secrets_and_no_catalog_s",),
     ),
     Mutant(

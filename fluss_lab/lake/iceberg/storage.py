@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fluss_lab.clock import Clock
+from fluss_lab.errors import TableNotFoundError
 from fluss_lab.lake.format_interfaces import (
     CommitterInitContext,
     LakeCatalog,
@@ -16,16 +18,18 @@ from fluss_lab.lake.format_interfaces import (
     LakeTieringFactory,
     LakeWriter,
     SimpleVersionedSerializer,
+    StorePlace,
     SupportsCreateFlussLogSource,
     SupportsEmptyBuckets,
     SupportsPinnedReads,
+    SupportsStoreTrial,
     WriterInitContext,
 )
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.pinned_table import METADATA_LOCATION, PinnedAccess
+from fluss_lab.lake.iceberg.table.pinned_table import METADATA_LOCATION, PinnedAccess, table_place
 from fluss_lab.lake.maintenance_interfaces import LakeMaintenance, SupportsMaintenance
 from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
-from fluss_lab.model import TableInfo
+from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.lake_options import file_properties
 from fluss_lab.model.json_codec import to_plain
 
@@ -35,7 +39,12 @@ if TYPE_CHECKING:
 
 
 class IcebergLakeStorage(
-    LakeStorage, SupportsCreateFlussLogSource, SupportsMaintenance, SupportsEmptyBuckets, SupportsPinnedReads
+    LakeStorage,
+    SupportsCreateFlussLogSource,
+    SupportsMaintenance,
+    SupportsEmptyBuckets,
+    SupportsPinnedReads,
+    SupportsStoreTrial,
 ):
     """Iceberg through pyiceberg.
 
@@ -71,6 +80,24 @@ class IcebergLakeStorage(
         """Take where snapshots are had that came after the table was pinned; without effect on a storage of all tables."""
         if isinstance(self._access, PinnedAccess):
             self._access.renew_from(newest)
+
+    def store_place(self, tables: Iterable[TablePath]) -> StorePlace | None:
+        """Ask the catalog, and return where files go that lie in a store; see `SupportsStoreTrial`."""
+        if self.local_folder is not None:
+            return None
+        if (warehouse := self._access.warehouse) is not None:
+            self._access.call("ask the lake's catalog for its databases", lambda catalog: catalog.list_namespaces())
+            return StorePlace(warehouse, self.task_properties)
+        for path in tables:
+            with suppress(TableNotFoundError):
+                return table_place(self._access.load_table(path))
+        return None
+
+    def try_store(self, location: str) -> None:
+        """Write, read and delete a small object under a location."""
+        from fluss_lab.lake.iceberg.files.store_probe import try_store
+
+        try_store(self._access.file_io(location), location)
 
     @property
     def local_folder(self) -> Path | None:

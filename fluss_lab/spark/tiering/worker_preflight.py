@@ -1,8 +1,11 @@
-"""The preflight of executors on other machines: checked before the first round, and what is missing is named.
+"""The preflight of executors: checked before the first round, and what is missing is named.
 
-Executors need three things that one machine has of itself: a server address that they reach (with TLS: token and records
+A lake in a store is tried, from here and from executors, wherever they are: its catalog answers, and with the properties that
+tasks get a small object is written, read and deleted.
+
+Executors on other machines need three things more, which one machine has of itself: a server address that they reach (with TLS: token and records
 cross a network), the lake's files, and ``remote.data.dir``, from which readers take what has left the servers' disks.
-Where all of Spark runs on this machine (`runs_here` decides by the master's address) nothing is to be checked, and a
+Where all of Spark runs on this machine (`runs_here` decides by the master's address) none of them is to be checked, and a
 server on loopback without TLS is fine.
 
 What stands in addresses is judged here. Whether a folder is shared does not follow from its path, so tasks look: the driver puts a
@@ -21,7 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import UnavailableError, UnsupportedError
+from fluss_lab.errors import FlussError, UnavailableError, UnsupportedError
+from fluss_lab.lake import LakeStorage, StorePlace, SupportsStoreTrial, lake_storage
+from fluss_lab.model import TablePath
 from fluss_lab.model.config.options import REMOTE_DATA_DIR, SERVER_HOST
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.spark.session.worker_placement import runs_here
@@ -70,6 +75,57 @@ def check_reach(
         )
 
 
+def check_store(context: SparkContext, master: str, storage: LakeStorage, tables: Iterable[TablePath]) -> None:
+    """Check that a lake's catalog answers, and that its store takes objects from here and from a Spark's executors.
+
+    Args:
+        context: A running Spark.
+        storage: The lake. One in a file system, or of a format that does not say, is not asked.
+        tables: Some that are in the lake, taken as far as needed.
+
+    Raises:
+        UnavailableError, AuthenticationError, StorageError: It does not serve from here.
+        UnsupportedError: It does not serve from executors.
+
+    Cost: of a store, a call of the catalog, a few requests from here and from each task that looks, and a Spark job.
+    """
+    place = storage.store_place(tables) if isinstance(storage, SupportsStoreTrial) else None
+    if place is not None:
+        check_trial(context, master, partial(try_place, storage.format_name, place))
+
+
+def check_trial(context: SparkContext, master: str, trial: Callable[[], FlussError | None]) -> None:
+    """Check that what is tried succeeds here and in workers; see `check_store`.
+
+    Args:
+        trial: Returns why it failed, in words that are the same for all workers of a machine.
+    """
+    if (failed := trial()) is not None:
+        raise failed
+    found = _ask_workers(context, 1 if runs_here(master) else _lookers(context), partial(store_problems, trial))
+    if found:
+        raise UnsupportedError(
+            f"Spark master {master}: executors do not reach the lake as this machine does: {'; '.join(found)}"
+        )
+
+
+def try_place(format_name: str, place: StorePlace) -> FlussError | None:
+    """Try a store with what tasks get; return why it does not serve."""
+    storage = lake_storage(format_name, place.properties)
+    assert isinstance(storage, SupportsStoreTrial)
+    try:
+        storage.try_store(place.location)
+    except FlussError as error:
+        return error
+    return None
+
+
+def store_problems(trial: Callable[[], FlussError | None], _numbers: Iterable[int]) -> list[str]:
+    """Return why a store does not serve this worker, in words that are the same for all workers of a machine."""
+    failed = trial()
+    return [] if failed is None else [str(failed)]
+
+
 def address_problems(server: ServerAddress) -> Iterator[str]:
     """Yield what is wrong with a server's address for callers on other machines."""
     if server.host in LOOPBACK:
@@ -95,13 +151,21 @@ def shared_folders(lake_folder: Path | None, options: dict[str, str]) -> dict[st
 
 
 def _look(context: SparkContext, server: ServerAddress, folders: Mapping[str, Path]) -> list[str]:
-    count = min(_LOOKERS_MAX, 2 * max(1, int(context.defaultParallelism)))
     place = None if server.host in LOOPBACK else (server.host, server.port)
     with _mark(folders) as marks:
-        try:
-            found = context.parallelize(range(count), count).mapPartitions(partial(look, marks, place)).collect()
-        except Exception as error:
-            raise UnavailableError(f"Spark's executors cannot run fluss_lab: {one_line(error)}") from None
+        return _ask_workers(context, _lookers(context), partial(look, marks, place))
+
+
+def _lookers(context: SparkContext) -> int:
+    return min(_LOOKERS_MAX, 2 * max(1, int(context.defaultParallelism)))
+
+
+def _ask_workers(context: SparkContext, count: int, ask: Callable[[Iterable[int]], list[str]]) -> list[str]:
+    """Return what workers answer, each answer once."""
+    try:
+        found = context.parallelize(range(count), count).mapPartitions(ask).collect()
+    except Exception as error:
+        raise UnavailableError(f"Spark's executors cannot run fluss_lab: {one_line(error)}") from None
     return sorted(set(found))
 
 

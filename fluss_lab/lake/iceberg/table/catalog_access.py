@@ -31,6 +31,7 @@ from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -98,6 +99,12 @@ class CatalogAccess:
                 except (ValueError, TypeError, KeyError) as error:
                     raise InvalidPropertyError(f"{what}: its properties describe no catalog: {error}") from error
             return self._catalog
+
+    def file_io(self, location: str) -> FileIO:
+        """Return access to files, by the properties alone: the catalog is not asked."""
+        from pyiceberg.io import load_file_io
+
+        return load_file_io({IO_PROPERTY: DURABLE_IO, **self.properties}, location)
 
     def call(self, what: object, action: Callable[[Catalog], T]) -> T:
         """Return what the action returns, waiting for a locked SQLite file.

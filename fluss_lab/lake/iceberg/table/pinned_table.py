@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import InternalError, UnavailableError
+from fluss_lab.lake.format_interfaces import StorePlace
 from fluss_lab.lake.iceberg.table.catalog_access import NAME_PROPERTY, CatalogAccess, identifier, sqlite_file
 from fluss_lab.model import TablePath
 from fluss_lab.model.config.lake_options import file_properties
@@ -34,8 +35,18 @@ def pinned_properties(lake: Table) -> dict[str, str] | None:
     """
     if not lake.metadata_location:
         return None
-    files = file_properties({key: str(value) for key, value in lake.io.properties.items()})
-    return {NAME_PROPERTY: lake.catalog.name, **files, METADATA_LOCATION: lake.metadata_location}
+    return {NAME_PROPERTY: lake.catalog.name, **_files_of(lake), METADATA_LOCATION: lake.metadata_location}
+
+
+def table_place(lake: Table) -> StorePlace | None:
+    """Return where a table's files go, and with what tasks reach them; None: in a file system."""
+    from fluss_lab.lake.iceberg.files.durable_io import local_path
+
+    return None if local_path(lake.location()) is not None else StorePlace(lake.location(), _files_of(lake))
+
+
+def _files_of(lake: Table) -> dict[str, str]:
+    return file_properties({key: str(value) for key, value in lake.io.properties.items()})
 
 
 class PinnedAccess(CatalogAccess):
@@ -68,14 +79,13 @@ class PinnedAccess(CatalogAccess):
             StorageError, UnavailableError, AuthenticationError: The store does not give it.
         """
         from pyiceberg.catalog.noop import NoopCatalog
-        from pyiceberg.io import load_file_io
         from pyiceberg.table import Table
 
         from fluss_lab.lake.iceberg.metadata.metadata_files import read_metadata
 
         with self._reading:
             if self._pinned is None:
-                io = load_file_io(self.properties, self._location)
+                io = self.file_io(self._location)
                 try:
                     metadata = read_metadata(io, self._location)
                 except FileNotFoundError:

@@ -8,15 +8,28 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.client import ServerAddress
-from fluss_lab.errors import UnavailableError, UnsupportedError
+from fluss_lab.errors import ServerUnavailableError, StorageError, UnavailableError, UnsupportedError
 from fluss_lab.lake import lake_storage
-from fluss_lab.spark.tiering.worker_preflight import address_problems, check_reach, look, shared_folders
+from fluss_lab.spark.tiering.worker_preflight import (
+    address_problems,
+    check_reach,
+    check_store,
+    check_trial,
+    look,
+    shared_folders,
+)
 
 SHARED = ServerAddress("lab.example.org", 9123, "token", tls=True)
 
 
 #: Called so, a Spark may have workers anywhere. The tests' own is local: what its workers see is what this machine has.
 ELSEWHERE = "spark://head.example.org:7077"
+
+
+def closed_port():
+    """Return a port of this machine at which nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
 
 
 def nothing():
@@ -96,6 +109,56 @@ def test_executors_that_cannot_run_it_say_so_in_one_line(spark):
         context.pythonExec = before
     assert "\n" not in str(caught.value)
     assert "spark.pyspark.python" in str(caught.value)
+
+
+def lake_of(tmp_path, warehouse, **more):
+    return lake_storage("iceberg", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": warehouse, **more})
+
+
+@pytest.mark.spark
+def test_a_store_that_does_not_serve_is_found_before_a_round(spark, tmp_path):
+    endpoint = f"http://127.0.0.1:{closed_port()}"
+    keys = {"s3.endpoint": endpoint, "s3.access-key-id": "id", "s3.secret-access-key": "hush", "s3.region": "us-east-1"}
+    with pytest.raises(ServerUnavailableError) as caught:
+        check_store(spark.sparkContext, spark.sparkContext.master, lake_of(tmp_path, "s3://bucket/lake", **keys), [])
+    text = str(caught.value)
+    assert caught.value.retriable
+    assert f"{endpoint}: s3://bucket/lake/.fluss-lab-trial-... cannot be written from {socket.gethostname()}" in text
+    assert "datalake.iceberg.s3" in text
+    assert "hush" not in text
+
+
+@pytest.mark.spark
+def test_a_store_that_does_not_serve_executors_is_found_before_a_round(spark):
+    here = os.getpid()
+
+    def trial():
+        return None if os.getpid() == here else StorageError("the lake's store: it is not seen from there")
+
+    with pytest.raises(UnsupportedError, match=r"executors do not reach the lake .*not seen from there"):
+        check_trial(spark.sparkContext, spark.sparkContext.master, trial)
+
+
+@pytest.mark.spark
+def test_a_catalog_that_does_not_answer_is_found_before_a_round(spark, tmp_path):
+    (tmp_path / "c.db").mkdir()
+    lake = lake_of(tmp_path, "s3://bucket/lake")
+    with pytest.raises(StorageError, match=r"lake catalog .* cannot be used"):
+        check_store(spark.sparkContext, spark.sparkContext.master, lake, [])
+
+
+@pytest.mark.spark
+def test_a_lake_in_a_file_system_is_not_tried(spark, tmp_path):
+    check_store(spark.sparkContext, spark.sparkContext.master, lake_of(tmp_path, f"file://{tmp_path}/none"), [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_trial_carries_is_what_tasks_get(tmp_path):
+    secrets = {"s3.secret-access-key": "of-the-files", "credential": "id:of-the-catalog"}
+    place = lake_of(tmp_path, "s3://bucket/lake", **secrets).store_place([])
+    assert place.properties["s3.secret-access-key"] == "of-the-files"
+    assert "of-the-catalog" not in str(dict(place.properties))
+    assert "of-the-files" not in repr(place)
 
 
 def test_a_server_in_clear_is_not_for_other_machines():
