@@ -160,6 +160,13 @@ class TakenOffsets:
 class LakeMaintenance(Closing):
     """Keeps one lake table in shape. Used by one thread, on the driver, by the holder of the table's tiering only."""
 
+    def begin_after(self, snapshot_id: int | None) -> None:
+        """Learn that a round of this process ended a moment ago, at this snapshot: what it knows of the table is new enough.
+
+        A format that keeps nothing of rounds does nothing.
+        """
+        del snapshot_id
+
     @abstractmethod
     def plan_compaction(self, *, force: bool) -> CompactionPlan | None:
         """Return what is worth compacting; None for nothing.

@@ -174,9 +174,9 @@ LAKE_COMMITS = (
         "landed_commit_sought_in_known_history_only",
         "P2",
         COMMITS,
-        "    newer = itertools.takewhile(lambda snapshot: snapshot.snapshot_id != planned, main_line(lake.metadata))\n",
-        "    line = list(main_line(lake.metadata))\n"
-        "    newer = line if planned is None or planned in [each.snapshot_id for each in line] else []\n",
+        "        newer = itertools.takewhile(lambda snapshot: snapshot.snapshot_id != planned, main_line(lake.metadata))\n",
+        "        line = list(main_line(lake.metadata))\n"
+        "        newer = line if planned is None or planned in [each.snapshot_id for each in line] else []\n",
         (f"{IN_COMMITS}::test_a_landed_commit_is_found_though_the_planned_snapshot_has_expired",),
     ),
     Mutant(

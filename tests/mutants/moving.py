@@ -90,7 +90,7 @@ TIERING = (
     ),
     Mutant(
         "commit_sent_again_without_looking", "P2", COMMITS,
-        "        if (ours := _find(lake, planned, commit_id)) is not None:\n            return int(ours.snapshot_id)\n        try:",
+        "        if (ours := self._find(lake, planned, commit_id)) is not None:\n            return int(ours.snapshot_id)\n        try:",
         "        try:",
         (
             f"{IN_COMMITTER}::test_a_commit_that_landed_though_reported_as_failed_is_not_repeated",
@@ -99,7 +99,7 @@ TIERING = (
     ),
     Mutant(
         "unknown_outcome_not_looked_up", "P2", COMMITS,
-        "                ours = _find(self._access.load_table(self._path), planned, commit_id)\n",
+        "                ours = self._find(self._access.load_table(self._path), planned, commit_id)\n",
         "                ours = None\n",
         (f"{IN_COMMITTER}::test_a_commit_that_landed_though_reported_as_failed_is_not_repeated",),
     ),

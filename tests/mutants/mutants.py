@@ -40,6 +40,7 @@ from tests.mutants.proving import PROVING
 from tests.mutants.remote import REMOTE
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.resources import RESOURCES
+from tests.mutants.rest_catalogs import REST_CATALOGS
 from tests.mutants.retention import RETENTION
 from tests.mutants.row_sizes import ROW_SIZES
 from tests.mutants.running import RUNNING
@@ -86,6 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + DDL
     + PROCESSES
     + REMOTE
+    + REST_CATALOGS
     + REPAIRING
     + RESOURCES
     + RETENTION

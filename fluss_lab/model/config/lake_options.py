@@ -35,11 +35,13 @@ _CATALOG: Final[dict[str, str]] = {
     "resource": "OAuth2 resource",
     "oauth2-server-uri": "where OAuth2 tokens are had",
     "prefix": "path prefix of a REST catalog",
-    "snapshot-loading-mode": "all or refs: which snapshots a REST catalog returns",
+    "snapshot-loading-mode": "all: which snapshots a REST catalog returns; others are refused",
     "scan-planning-mode": "client or server",
     "view-endpoints-supported": "whether a REST catalog that does not say so has views",
     "rest-page-size": "entries of one page of a REST catalog's lists",
     "namespace-separator": "what parts the levels of a namespace in a REST catalog's paths",
+    "rest.client.connection-timeout-ms": "longest wait for a connection to a REST catalog, 10000 by default",
+    "rest.client.socket-timeout-ms": "longest wait for an answer of a REST catalog, 60000 by default",
     "rest.sigv4-enabled": "sign calls of a REST catalog by AWS SigV4",
     "rest.signing-region": "region of the signature",
     "rest.signing-name": "service of the signature",
@@ -62,6 +64,10 @@ _CATALOG: Final[dict[str, str]] = {
     "gcp.bigquery.credential-file": "file with BigQuery credentials",
     "gcp.bigquery.credentials-info": "BigQuery credentials",
 }
+#: How long a REST catalog is waited for, as Iceberg's Java client calls it: the key and its default, milliseconds. A commit of a
+#: thousand snapshots is answered within a second; pyiceberg itself would wait for ever.
+REST_CONNECT_MS: Final = ("rest.client.connection-timeout-ms", 10_000)
+REST_ANSWER_MS: Final = ("rest.client.socket-timeout-ms", 60_000)
 #: Keys of services by their prefix, without it.
 _SERVICES: Final[dict[str, str]] = {
     "glue.": "id skip-archive endpoint profile-name region access-key-id secret-access-key session-token max-retries retry-mode",

@@ -122,8 +122,11 @@ class TableMaintenance:
         self._fluss = FlussTableLakeSnapshotCommitter(scene.connection, scene.assignment)
         self._lake: LakeMaintenance = scene.storage.create_lake_maintenance(table, self._clock)
 
-    def after_round(self) -> MaintenanceReport | None:
+    def after_round(self, snapshot_id: int | None) -> MaintenanceReport | None:
         """Do what is worth it after a round, if the table's ``table.datalake.auto-maintenance`` says so.
+
+        Args:
+            snapshot_id: The newest snapshot when the round ended.
 
         Never raises but for `FencedTieringEpochError`: what does not work is in the report and tried again later.
 
@@ -132,6 +135,7 @@ class TableMaintenance:
         """
         if not DATALAKE_AUTO_MAINTENANCE.of(self._table.descriptor.properties):
             return None
+        self._lake.begin_after(snapshot_id)
         errors: list[str] = []
         compaction = self._attempt(lambda: self.compact(force=False), "compaction", errors)
         expiry = self._attempt(self._due_expiry, "expiry", errors)
@@ -305,17 +309,18 @@ class TableMaintenance:
         return lake_snapshot(self._scene.connection, self._table.path, table_id=self._table.table_id)
 
 
-def maintain_table(scene: MaintenanceScene, table: TableInfo) -> MaintenanceReport | None:
+def maintain_table(scene: MaintenanceScene, table: TableInfo, snapshot_id: int | None) -> MaintenanceReport | None:
     """Do what is worth it for a table's shape after a round. Never raises: the round is done, whatever comes of this.
 
     Args:
         scene: Where.
         table: The table, as it was a moment ago.
+        snapshot_id: Its newest snapshot, as the round left it.
     """
     if not isinstance(scene.storage, SupportsMaintenance):
         return None
     try:
-        return TableMaintenance(scene, table).after_round()
+        return TableMaintenance(scene, table).after_round(snapshot_id)
     except Exception as error:
         log.warning("%s: maintenance: %s: %s", scene.assignment, type(error).__name__, error)
         return MaintenanceReport(errors=(f"{type(error).__name__}: {error}",))

@@ -204,7 +204,7 @@ class TieringRound:
                 progress=self._meter.count_tasks,
             )
             assert self._table is not None, "as the round was planned with, or committed"
-            done = maintain_table(scene, self._table)
+            done = maintain_table(scene, self._table, report.snapshot_id)
         if done is None:
             return report
         return replace(report, maintenance=done, snapshot_id=done.snapshot_id or report.snapshot_id)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from fluss_lab.errors import (
     AuthenticationError,
@@ -107,9 +108,21 @@ class SnapshotCommits:
         self._access = access
         self._path = path
         self._what = what
+        self._committed: Table | None = None
+
+    @property
+    def committed(self) -> Table | None:
+        """Return the table as it was loaded after the commit, with the commit in it; None before."""
+        return self._committed
 
     def commit(
-        self, stage: Stage, planned: int | None, properties: Mapping[str, str], *, on_moved: OnMoved | None = None
+        self,
+        stage: Stage,
+        planned: int | None,
+        properties: Mapping[str, str],
+        *,
+        on_moved: OnMoved | None = None,
+        base: Table | None = None,
     ) -> int:
         """Commit what `stage` puts together, on condition that the table's newest snapshot is still the planned one.
 
@@ -123,6 +136,8 @@ class SnapshotCommits:
             planned: The newest snapshot when the commit was planned; None for a table without any.
             properties: Of the snapshot's summary; with `COMMIT_ID_KEY`.
             on_moved: Called when the table moved on; absent: that is refused.
+            base: The table as it was loaded a while ago: the commit is tried on top of it. Should the table have moved on
+                since, the catalog refuses, and it is loaded.
 
         Returns:
             The snapshot's id: of this commit, or of an earlier one with the same commit id since the planned snapshot.
@@ -139,15 +154,18 @@ class SnapshotCommits:
         if not commit_id:
             raise InternalError(f"{self._what}: a commit needs {COMMIT_ID_KEY!r} in its properties")
         failpoint("lake.commit.before")
-        snapshot_id = self._commit(stage, planned, commit_id, on_moved or self._refuse)
+        snapshot_id = self._commit(stage, planned, commit_id, on_moved or self._refuse, base)
         failpoint("lake.commit.after")
         return snapshot_id
 
-    def _commit(self, stage: Stage, planned: int | None, commit_id: str, on_moved: OnMoved) -> int:
-        lake = self._access.load_table(self._path)
+    def _commit(self, stage: Stage, planned: int | None, commit_id: str, on_moved: OnMoved, base: Table | None) -> int:
+        lake = base or self._access.load_table(self._path)
         pauses = Retries.of(lake.properties, RETRY).pauses_s()
         while (landed := self._landed(lake, planned, commit_id, on_moved)) is None:
-            staged = self._staged(lake, stage)
+            staged = self._staged(lake, stage) if lake is not base else self._staged_on(lake, stage)
+            if staged is None:
+                lake = self._access.load_table(self._path)
+                continue
             refusal = self._send(lake, staged)
             if refusal is None:
                 return self._confirm(staged.snapshot_id, planned, commit_id)
@@ -162,6 +180,24 @@ class SnapshotCommits:
             time.sleep(pause_s)
             lake = self._load_after(refusal, commit_id)
         return landed
+
+    def _staged_on(self, base: Table, stage: Stage) -> StagedSnapshot | None:
+        """Return what is staged on top of a table that was loaded a while ago; None when that takes the table of now.
+
+        Its files may have expired meanwhile, or the credentials that came with it; and what it sets among the properties
+        is made of those that it had: a REST catalog does not compare them.
+        """
+        try:
+            staged = self._staged(base, stage)
+        except FailpointError:
+            raise
+        except FlussError as error:
+            _LOG.info("%s: the table is loaded again: %s", self._what, error)
+            return None
+        if any(isinstance(each, SetPropertiesUpdate) for each in staged.updates):
+            staged.discard()
+            return None
+        return staged
 
     def _staged(self, lake: Table, stage: Stage) -> StagedSnapshot:
         try:
@@ -203,7 +239,7 @@ class SnapshotCommits:
         Raises:
             CommitConflictError, ForeignCommitError: The table moved on, and our commit is not in it.
         """
-        if (ours := _find(lake, planned, commit_id)) is not None:
+        if (ours := self._find(lake, planned, commit_id)) is not None:
             return int(ours.snapshot_id)
         try:
             newer = since(lake, self._path, planned)
@@ -221,7 +257,7 @@ class SnapshotCommits:
 
     def _confirm(self, snapshot_id: int, planned: int | None, commit_id: str) -> int:
         """Read the table again: what the catalog says must be what it holds."""
-        if (ours := _find(self._load_after(None, commit_id), planned, commit_id)) is not None:
+        if (ours := self._find(self._load_after(None, commit_id), planned, commit_id)) is not None:
             return int(ours.snapshot_id)
         raise CommitOutcomeUnknownError(
             f"{self._what}: the catalog reported snapshot {snapshot_id} as committed, but the table does not have it; look "
@@ -233,7 +269,7 @@ class SnapshotCommits:
         for pause_s in itertools.chain([0.0], Retries.of(before.properties, STATUS_CHECK).pauses_s()):
             time.sleep(pause_s)
             try:
-                ours = _find(self._access.load_table(self._path), planned, commit_id)
+                ours = self._find(self._access.load_table(self._path), planned, commit_id)
             except (UnavailableError, OSError) as error:
                 _LOG.warning("%s: looking for commit %s: %s", self._what, commit_id, error)
                 continue
@@ -246,6 +282,13 @@ class SnapshotCommits:
             f"may still arrive. Look for {COMMIT_ID_KEY}={commit_id} in the table's history before acting"
         ) from cause
 
+    def _find(self, lake: Table, planned: int | None, commit_id: str) -> Snapshot | None:
+        """Return the snapshot that a commit made, looking back to the planned one, or as far as there is history without it."""
+        newer = itertools.takewhile(lambda snapshot: snapshot.snapshot_id != planned, main_line(lake.metadata))
+        if (ours := commit_in(newer, commit_id)) is not None:
+            self._committed = lake
+        return ours
+
     def _load_after(self, cause: Exception | None, commit_id: str) -> Table:
         """Load the table after a commit was sent: not being able to leaves its outcome unknown."""
         try:
@@ -257,12 +300,6 @@ class SnapshotCommits:
                 f"{self._what}: a commit was sent, but the table cannot be read: {error}; look for "
                 f"{COMMIT_ID_KEY}={commit_id} in its history before acting"
             ) from cause or error
-
-
-def _find(lake: Table, planned: int | None, commit_id: str) -> Snapshot | None:
-    """Return the snapshot that a commit made, looking back to the planned one, or as far as there is history without it."""
-    newer = itertools.takewhile(lambda snapshot: snapshot.snapshot_id != planned, main_line(lake.metadata))
-    return commit_in(newer, commit_id)
 
 
 def moved_on(what: str, newer: list[Snapshot]) -> CommitConflictError:

@@ -245,13 +245,20 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         delta = RowDelta(self._context, self._entries, committable, planned_snapshot_id, properties)
         commits = SnapshotCommits(self._access, self._path, self._what)
         try:
-            snapshot_id = commits.commit(delta.stage, planned_snapshot_id, properties, on_moved=self._on_moved)
+            snapshot_id = commits.commit(
+                delta.stage,
+                planned_snapshot_id,
+                properties,
+                on_moved=self._on_moved,
+                base=self._access.rounds.take(self._path),
+            )
         except CommitOutcomeUnknownError:
             raise
         except FlussError:
             delta.discard()
             raise
         delta.settle(snapshot_id)
+        self._access.rounds.leave(self._path, commits.committed)
         return snapshot_id
 
     def _on_moved(self, lake: Table, newer: list[Snapshot]) -> None:
@@ -291,7 +298,10 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
             TableNotFoundError: The lake table is gone.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
-        return self._load().metadata.current_snapshot_id
+        lake = self._load()
+        self._access.rounds.plan(self._path, lake)
+        current: int | None = lake.metadata.current_snapshot_id
+        return current
 
     def missing_lake_snapshot(self, known_snapshot_id: int | None) -> CommittedLakeSnapshot | None:
         """Return the newest snapshot of ours after the known one, with all offsets committed since; None without.
@@ -303,7 +313,9 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
             TableNotFoundError: The lake table is gone.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
-        lake = self._load()
+        lake = self._access.rounds.planned(self._path)
+        if lake is None or not _has(lake, known_snapshot_id):
+            lake = self._load()
         newer = since(lake, self._path, known_snapshot_id)
         check_no_foreign(self._path, lake, newer)
         return newest_committed(summaries(self._path, newer))
@@ -316,5 +328,13 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         """
         return newest_of_history(summaries(self._path, main_line(self._load().metadata)))
 
+    def close(self) -> None:
+        """Leave the table as the round was planned with it, when the round had nothing to commit."""
+        self._access.rounds.leave(self._path)
+
     def _load(self) -> Table:
         return self._access.load_table(self._path)
+
+
+def _has(lake: Table, snapshot_id: int | None) -> bool:
+    return snapshot_id is None or lake.metadata.snapshot_by_id(snapshot_id) is not None

@@ -62,6 +62,11 @@ class IcebergLakeMaintenance(LakeMaintenance):
         self._table = table
         self._clock = clock or SystemClock()
         self._loaded: Table | None = None
+        self._begun: Table | None = None
+
+    def begin_after(self, snapshot_id: int | None) -> None:
+        """Begin with the table as the round left it, if its newest snapshot was the given one."""
+        self._begun = self._access.rounds.left(self._table.path, snapshot_id)
 
     # -- compaction ----------------------------------------------------------------------------------------------------
 
@@ -78,7 +83,8 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
         Cost: the manifests that were not decoded before; no data.
         """
-        lake = self._loaded = self._load()
+        lake, self._begun = self._begun or self._load(), None
+        self._loaded = lake
         snapshot_id = lake.metadata.current_snapshot_id
         state = snapshot_state(self._table, lake, snapshot_id, self._entries)
         if snapshot_id is None or not state:

@@ -27,6 +27,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.lake.iceberg.files.store_errors import REMEDY, catalog_error, store_error
+from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ _LOG: Final = logging.getLogger(__name__)
 #: The property of pyiceberg for the class that opens files, and which one does: `fluss_lab.lake.iceberg.files.durable_io`, loaded when used.
 IO_PROPERTY: Final = "py-io-impl"
 DURABLE_IO: Final = "fluss_lab.lake.iceberg.files.durable_io.DurableFileIO"
+#: The property for the class of a catalog, and the one of REST catalogs, loaded when used.
+CATALOG_PROPERTY: Final = "py-catalog-impl"
+REST_CATALOG: Final = "fluss_lab.lake.iceberg.table.caching_rest_catalog.CachingRestCatalog"
 NAME_PROPERTY: Final = "name"
 NAME_DEFAULT: Final = "fluss_lab"
 #: A locked SQLite file: each try already waits 5 s inside SQLite; three tries and their pauses stay below 20 s, so
@@ -55,7 +59,11 @@ _BAD_IN_LOCATION: Final = "?#"
 
 
 class CatalogAccess:
-    """The catalog of a lake, loaded on first use. Safe in any thread."""
+    """The catalog of a lake, loaded on first use. Safe in any thread.
+
+    Attributes:
+        rounds: The tables that rounds work on.
+    """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = {str(key): str(value) for key, value in properties.items()}
@@ -75,14 +83,24 @@ class CatalogAccess:
             raise InvalidPropertyError(
                 f"warehouse {warehouse!r}: the characters {_BAD_IN_LOCATION!r} cannot be in a location"
             )
+        if self.properties.get("snapshot-loading-mode", "all") != "all":
+            raise InvalidPropertyError(
+                f"lake catalog {self.name!r}: snapshot-loading-mode: expected all, found "
+                f"{self.properties['snapshot-loading-mode']!r}: tiering and replay go by the snapshots before the newest; leave it out"
+            )
+        self.rounds = RoundTables()
         self._catalog: Catalog | None = None
         self._lock = threading.Lock()
 
     @property
+    def is_rest(self) -> bool:
+        """Return whether the catalog is a REST server: it checks commits by itself, and has the last word on locations."""
+        return is_rest(self.properties)
+
+    @property
     def warehouse(self) -> str | None:
         """Return where tables are put, when the client decides it: not with a REST catalog, which decides itself."""
-        is_rest = self.properties.get("type", "").lower() == "rest" or self.properties.get("uri", "").startswith("http")
-        return None if is_rest else self.properties.get("warehouse")
+        return None if self.is_rest else self.properties.get("warehouse")
 
     def catalog(self) -> Catalog:
         """Return the catalog.
@@ -212,6 +230,12 @@ def identifier(path: TablePath) -> tuple[str, str]:
     return (path.database, path.table)
 
 
+def is_rest(properties: Mapping[str, str]) -> bool:
+    """Return whether a catalog's properties are those of a REST server, as pyiceberg takes them."""
+    kind = properties.get("type", "").lower()
+    return kind == "rest" or (not kind and properties.get("uri", "").startswith("http"))
+
+
 def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
@@ -219,6 +243,9 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     from fluss_lab.lake.iceberg.table.caching_sql_catalog import CachingSqlCatalog
 
     settings = {IO_PROPERTY: DURABLE_IO, **properties}
+    if is_rest(settings) and CATALOG_PROPERTY not in settings:
+        settings.pop("type", None)
+        settings[CATALOG_PROPERTY] = REST_CATALOG
     database = sqlite_file(settings.get("uri", ""))
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)

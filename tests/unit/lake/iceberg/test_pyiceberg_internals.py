@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyiceberg.manifest
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import visitors
 from pyiceberg.io import pyarrow as arrow_io
@@ -48,6 +50,19 @@ WHY = {
     "_write_metadata": (
         SqlCatalog, ("metadata", "io", "metadata_path"),
         "overridden: metadata is sealed; without it, damage of a metadata file is found by its JSON only",
+    ),
+    "_check_endpoint": (
+        RestCatalog, ("self", "endpoint"),
+        "`load_table` of the REST catalog is written anew: metadata of one location is parsed once; without it, at every load",
+    ),
+    "_split_identifier_for_path": (RestCatalog, ("self", "identifier", "kind"), "as `_check_endpoint`"),
+    "_response_to_table": (RestCatalog, ("self", "identifier_tuple", "table_response"), "as `_check_endpoint`"),
+    "_handle_non_200_response": (rest_response, ("exc", "error_handler"), "as `_check_endpoint`"),
+    "_refresh_token": (RestCatalog, ("self",), "as `_check_endpoint`: a token that ended is renewed, as pyiceberg does"),
+    "_session": (None, None, "what the REST catalog asks its server by: as `_check_endpoint`"),
+    "_config_headers": (
+        RestCatalog, ("self", "session"),
+        "overridden, as it comes first: sessions get timeouts and retries; without it, a server that hangs is waited for for ever",
     ),
     "_load_file_io": (SqlCatalog, ("self", "properties", "location"), "what the overridden methods open files by"),
     "_parse_metadata_version": (SqlCatalog, ("metadata_location",), "what the overridden methods number files by"),
@@ -100,7 +115,9 @@ def is_super(node: ast.AST) -> bool:
 def test_no_other_private_name_is_used():
     used = {name: modules for name, modules in used_names().items() if name not in OWN}
     assert {name: modules for name, modules in used.items() if name not in WHY} == {}
-    assert set(WHY) - set(used) <= {"_write_metadata", "_writer"}, "overridden, or set: else no longer used"
+    assert set(WHY) - set(used) <= {"_write_metadata", "_writer", "_config_headers"}, (
+        "overridden, or set: else no longer used"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, (place, _, _) in WHY.items() if place is not None])
