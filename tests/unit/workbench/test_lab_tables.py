@@ -106,4 +106,4 @@ def test_completion_neither_fails_nor_waits_when_the_server_is_away():
         began_s = time.monotonic()
         assert lab._ipython_key_completions_() == []
         table._ipython_key_completions_()
-        assert time.monotonic() - began_s < 1
+        assert time.monotonic() - began_s < 10  # a call has 30 s

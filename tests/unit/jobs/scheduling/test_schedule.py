@@ -76,11 +76,11 @@ def test_sunday_is_0_and_7():
     ],
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused_at_once(cron):
-    started = time.perf_counter()
+    started_s = time.thread_time()
     with pytest.raises(InvalidRequestError, match="expected five fields") as refused:
         Schedule.parse(cron, "UTC")
     assert len(str(refused.value)) < 400
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started_s < 1
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "a\0b", "EUROPE/" + "x" * 5000])

@@ -213,7 +213,7 @@ def test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer(lake_rig, end
         lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(finished_tables=[said]))
     else:
         closed.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert lake_names(lake_rig) == []
     assert not location.exists()
@@ -225,7 +225,7 @@ def test_a_tierer_of_a_dropped_table_that_stays_silent_is_not_waited_for_for_eve
         rig.create_database()
         assert rig.ask(rig.create(properties=LAKE)).HasField("tiering_table")
         thread = dropping(rig, keep_lake=True)
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
         assert lake_names(rig) == ["t__1"]
     finally:
