@@ -173,9 +173,12 @@ class WholeLab:
         return self._kept
 
     def kinds(self) -> dict[str, list[Path]]:
-        """Return the lab's files by kind: those whose names differ by numbers only are of one. Paths count from the lab."""
+        """Return the lab's files by kind: those whose names differ by numbers only are of one. Paths count from the lab.
+
+        They are in the order in which they were written: names have random parts, and a seed is to mean the same files.
+        """
         found: dict[str, list[Path]] = {}
-        for path in sorted(self._kept.rglob("*")):
+        for path in sorted(self._kept.rglob("*"), key=lambda path: (path.lstat().st_mtime_ns, path)):
             if path.is_file() and not path.is_symlink() and path.name not in _UNREAD:
                 own = path.relative_to(self._kept)
                 found.setdefault(_VARIABLE.sub("#", str(own)), []).append(own)
