@@ -143,7 +143,7 @@ class UnionLooks:
         ours = plain(world.reader().scan(names).to_arrow())
         partitions = world.kind.partitioned_by
         for name, engine in QUICK.items():
-            rows = plain(engine(world.scene.audit.table().metadata_location).select(names))
+            rows = plain(engine(world.scene.audit.table()).select(names))
             rows.sort(key=lambda row: ([row[each] for each in partitions], row["__bucket"], row["__offset"]))
             same(f"what {name} reads of the lake", ours, rows)
 

@@ -244,7 +244,7 @@ def test_the_union_read_is_what_the_events_come_to(flights):
 @pytest.mark.parametrize("engine", sorted(QUICK))
 def test_others_read_the_same_from_the_lake(flights, engine):
     """All is tiered, so that the lake alone is the table: every reader of it must agree with the union read."""
-    metadata = load_table(flights.cluster.connection, flights.path).metadata_location
+    table = load_table(flights.cluster.connection, flights.path)
     names = [*flights.columns, "__bucket", "__offset"]
-    found = QUICK[engine](metadata).select(names).sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
+    found = QUICK[engine](table).select(names).sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
     equal(found, flights.reader().scan(names).to_arrow())

@@ -6,6 +6,7 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from tests.across.log_looks import LogLooks
@@ -84,6 +85,7 @@ class Walker:
         kind: Of `tests.crash.kinds.KINDS`.
         sort: As of `World`.
         spark: As of `World`.
+        lake: As of `World`.
         looks: Further looks by name.
     """
 
@@ -93,11 +95,13 @@ class Walker:
         sort: str = "usual",
         *,
         spark: Callable[[Any], Any] | None = None,
+        lake: Callable[[Path], Mapping[str, str]] | None = None,
         looks: Mapping[str, Callable[[World, random.Random], None]] | None = None,
     ) -> None:
         self._kind = kind
         self._sort = sort
         self._spark = spark
+        self._lake = lake
         self._more = dict(looks or {})
         self.taken: Counter[str] = Counter()
 
@@ -107,7 +111,7 @@ class Walker:
         Raises:
             ProgramError: A step failed.
         """
-        world = World(self._kind, self._sort, spark=self._spark)
+        world = World(self._kind, self._sort, spark=self._spark, lake=self._lake)
         union, log = UnionLooks(world), LogLooks(world)
         try:
             for number, step in enumerate(program):

@@ -85,15 +85,24 @@ class World:
         kind: Of `tests.crash.kinds.KINDS`.
         sort: Of `SORTS`.
         spark: Makes a Spark DataFrame of a scan or changelog, for the looks that want one.
+        lake: Gives the cluster's options for its lake, of a folder for what lies on this machine; None: the default one.
     """
 
-    def __init__(self, kind: str, sort: str = "usual", *, spark: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        sort: str = "usual",
+        *,
+        spark: Callable[[Any], Any] | None = None,
+        lake: Callable[[Path], Mapping[str, str]] | None = None,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fluss-lab-across-"))
         self.clock = MockClock()
         self.spark = spark
         self._sizes: AbstractContextManager[None] = small_sizes() if sort == "small" else nullcontext()
         client = SMALL_CLIENT if sort == "small" else CLIENT
-        self.cluster = EmbeddedCluster(self.folder / "lab", OPTIONS, self.clock, client=client)
+        options = OPTIONS if lake is None else {**OPTIONS, **lake(self.folder / "beyond")}
+        self.cluster = EmbeddedCluster(self.folder / "lab", options, self.clock, client=client)
         self.cluster.start()
         self.scene = Scene(self.cluster, kind, 0, "t", SORTS[sort])
         self.kind = self.scene.history.kind

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import urllib.request
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from fluss_lab.closing import Closing
+from tools.beyond.rest_catalog_server import RestCatalogServer
+
 #: Kinds of catalogs; the files of all of them lie in MinIO. SQLite with files on this machine is what other tests have.
-KINDS: Final = ("sqlite", "postgres", "nessie")
+#: `rest` is a REST catalog of our own over SQLite, which keeps of a table all that Iceberg's metadata have.
+KINDS: Final = ("sqlite", "postgres", "rest", "nessie")
+#: Those that keep a table's snapshots and tags. Nessie tells of the newest snapshot alone, and forgets tags.
+HISTORIES: Final = ("sqlite", "postgres", "rest")
 _ANSWER_TIMEOUT_S: Final = 30
 
 
-class Backends:
+class Backends(Closing):
     """Makes lakes in the servers of a file of tests, which start when they are first needed.
 
     Args:
@@ -22,6 +29,7 @@ class Backends:
 
     def __init__(self, request: Any) -> None:
         self._request = request
+        self._servers = ExitStack()
 
     def lake(self, kind: str, folder: Path) -> dict[str, str]:
         """Return the storage's properties for a lake that is empty.
@@ -39,7 +47,16 @@ class Backends:
         uri = f"sqlite:///{folder}/catalog/lake.db"
         if kind == "postgres":
             uri = self._request.getfixturevalue("postgres").uri()
-        return {"name": name, "type": "sql", "uri": uri, "warehouse": minio.make_bucket(name), **minio.lake_options()}
+        sql = {"name": name, "type": "sql", "uri": uri, "warehouse": minio.make_bucket(name), **minio.lake_options()}
+        if kind == "rest":
+            (folder / "catalog").mkdir(parents=True, exist_ok=True)
+            server = self._servers.enter_context(RestCatalogServer(sql))
+            return {**server.lake_options(), **minio.lake_options()}
+        return sql
+
+    def close(self) -> None:
+        """End the servers that were started for one lake each."""
+        self._servers.close()
 
     def cluster(self, kind: str, folder: Path) -> dict[str, str]:
         """Return the cluster's options for such a lake."""

@@ -44,5 +44,6 @@ def nessie(minio) -> Iterator[NessieServer]:
 
 
 @pytest.fixture(scope="module")
-def backends(request) -> Backends:
-    return Backends(request)
+def backends(request) -> Iterator[Backends]:
+    with Backends(request) as found:
+        yield found

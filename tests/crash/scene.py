@@ -248,10 +248,10 @@ class Watcher(threading.Thread):
 
     def _look(self) -> None:
         history = self._scene.history
-        metadata = load_table(history.connection, history.path).metadata_location
-        if metadata not in self.seen:
-            self._scene.audit.check_snapshot(metadata, self._logs, FASTEST)
-            self.seen.add(metadata)
+        table = load_table(history.connection, history.path)
+        if table.metadata_location not in self.seen:
+            self._scene.audit.check_snapshot(table, self._logs, FASTEST)
+            self.seen.add(table.metadata_location)
         self._ending.wait(0.02)
 
     def __enter__(self) -> Watcher:

@@ -19,8 +19,8 @@ def cluster():
         yield embedded
 
 
-def killed_everywhere(scene, times, points=None):
-    """Kill at every point, so many times, in random order; a few in a row, then all is made good."""
+def killed_everywhere(scene, times, points=None, *, orphans=True):
+    """Kill at every point, so many times, in random order; a few in a row, then all is made good, and `orphans` removed."""
     chosen = (points or points_of(scene.history.kind)) * times
     scene.rng.shuffle(chosen)
     scene.write(3)
@@ -40,6 +40,8 @@ def killed_everywhere(scene, times, points=None):
         scene.check(complete=True)
     scene.write()
     scene.finish()
+    if not orphans:
+        return
     scene.maintain("orphans", ahead_ms=HOURS_AHEAD_MS)
     assert strays(scene.check(complete=True)) == (set(), set())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import StaticTable, Table
+from pyiceberg.table import Table
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import LakeSnapshotNotFoundError
@@ -70,7 +70,7 @@ class LakeAudit:
             assert {place: end for place, end in ends.items() if place in held} == held
         self.check_events(table, logs, ends)
         self.check_known(table, ends, known, equal=complete)
-        self.check_state(table.metadata_location, logs, ends, self._able(engines, table))
+        self.check_state(table, logs, ends, self._able(engines, table))
         return table
 
     @property
@@ -89,12 +89,11 @@ class LakeAudit:
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
-    def check_snapshot(self, metadata: str, logs: Logs, engines: Mapping[str, Engine] = QUICK) -> None:
+    def check_snapshot(self, table: Table, logs: Logs, engines: Mapping[str, Engine] = QUICK) -> None:
         """Check that engines find in one version of the table what its own summary promises: a round whole, or not at all."""
-        table = StaticTable.from_metadata(metadata)
-        self.check_state(metadata, logs, tiered_ends(table), self._able(engines, table))
+        self.check_state(table, logs, tiered_ends(table), self._able(engines, table))
 
-    def check_state(self, metadata: str, logs: Logs, ends: Mapping[Place, int], engines: Mapping[str, Engine]) -> None:
+    def check_state(self, table: Table, logs: Logs, ends: Mapping[Place, int], engines: Mapping[str, Engine]) -> None:
         """Check that engines find the rows that live at the ends of the buckets' tiered logs, each once."""
         expected = [
             (place[0] or "", place[1], offset, event.timestamp_ms, *self._values(event.row))
@@ -104,7 +103,7 @@ class LakeAudit:
         ]
         expected.sort(key=lambda each: each[:3])
         for name, engine in engines.items():
-            found = self._rows(engine(metadata))
+            found = self._rows(engine(table))
             assert found == expected, _difference(name, found, expected)
 
     def _values(self, row: Row) -> tuple[Any, ...]:

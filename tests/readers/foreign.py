@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
-from tests.readers.lake_files import live_files, local_path
+from tests.readers.lake_files import live_files
 
 
 def compact(table: Table, rng: random.Random) -> None:
@@ -63,11 +63,12 @@ def _parts(rows: pa.Table, rng: random.Random) -> list[pa.Table]:
 
 def _write(table: Table, rows: pa.Table, template: DataFile, *, statistics: bool) -> DataFile:
     location = f"{template.file_path.rpartition('/')[0]}/{uuid.uuid4().hex}.parquet"
-    path = local_path(location)
     schema = table.schema().as_arrow()
     fields = [schema.field(name).with_type(rows.schema.field(name).type) for name in rows.column_names]
-    pq.write_table(rows.cast(pa.schema(fields)), path)
-    metadata = pq.read_metadata(path)
+    with table.io.new_output(location).create() as stream:
+        pq.write_table(rows.cast(pa.schema(fields)), stream)
+    with table.io.new_input(location).open() as stream:
+        metadata = pq.read_metadata(stream)
     found: dict[str, Any] = {}
     if statistics:
         found = data_file_statistics_from_parquet_metadata(

@@ -142,13 +142,18 @@ def replay_snapshots(table: Table) -> list[Snapshot]:
     return list(chosen.values())
 
 
+def is_local(location: str) -> bool:
+    return urlparse(location).scheme in {"", "file"}
+
+
 def local_path(location: str) -> str:
     return unquote(urlparse(location).path)
 
 
 def _read(table: Table, file: DataFile) -> FileContent:
     names = {each.field_id: each.name for each in table.schema().fields}
-    data = pq.ParquetFile(local_path(file.file_path)).read()
+    with table.io.new_input(file.file_path).open() as stream:
+        data = pq.ParquetFile(stream).read()
     by_id = {_field_id(each): data.column(index) for index, each in enumerate(data.schema)}
     place = _place(table, file)
     assert data.num_rows == file.record_count, file.file_path

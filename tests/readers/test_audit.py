@@ -48,7 +48,7 @@ class Lie:
         self.audit.check_events(self.table, self.logs, self.ends)
 
     def check_state(self):
-        self.audit.check_state(self.table.metadata_location, self.logs, self.ends, QUICK)
+        self.audit.check_state(self.table, self.logs, self.ends, QUICK)
 
 
 def test_the_truth_passes(scene):
@@ -101,9 +101,9 @@ def test_a_row_that_should_live_and_one_that_should_not(scene):
 def test_rows_that_are_there_twice(scene):
     lie = Lie(scene)
     rows = lie.table.scan().to_arrow()
-    engine = {"twice": lambda _metadata: pa.concat_tables([rows, rows.slice(0, 1)])}
+    engine = {"twice": lambda _table: pa.concat_tables([rows, rows.slice(0, 1)])}
     with pytest.raises(AssertionError, match="more than once"):
-        lie.audit.check_state(lie.table.metadata_location, lie.logs, lie.ends, engine)
+        lie.audit.check_state(lie.table, lie.logs, lie.ends, engine)
 
 
 def test_files_that_hold_a_record_twice(scene):

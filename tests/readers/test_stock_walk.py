@@ -70,7 +70,7 @@ class Stock:
         """The state is the same at once; events are whole again with our next commit, which keeps what was retired."""
         scene = self._scene
         table, logs = scene.audit.table(), scene.history.read()
-        scene.audit.check_snapshot(table.metadata_location, logs)
+        scene.audit.check_snapshot(table, logs)
         scene.write()
         scene.tier()
         scene.audit.check(complete=True)
@@ -92,7 +92,7 @@ class Stock:
 def test_stock_maintenance_between_rounds(cluster, stock, seed, kind):
     scene = Scene(cluster, kind, seed, f"{kind}_stock")
     steps = Stock(stock, scene).steps
-    walk = Walk(scene, {**QUICK, "spark": stock.rows}, steps)
+    walk = Walk(scene, {**QUICK, "spark": lambda table: stock.rows(table.metadata_location)}, steps)
     for step in steps.values():
         scene.write()
         step()
@@ -102,7 +102,7 @@ def test_stock_maintenance_between_rounds(cluster, stock, seed, kind):
 @pytest.mark.parametrize("kind", ["pk", "pk_parts"])
 def test_equality_mode_as_spark_reads_it(cluster, stock, seed, kind):
     scene = Scene(cluster, kind, seed, f"{kind}_equality", {"table.datalake.delete-mode": "equality"})
-    Walk(scene, {"spark": stock.rows}, without=["foreign compaction"]).run(20)
+    Walk(scene, {"spark": lambda table: stock.rows(table.metadata_location)}, without=["foreign compaction"]).run(20)
 
 
 def test_stock_expiry_leaves_no_file_behind(cluster, stock, seed):

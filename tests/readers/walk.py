@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from typing import cast
 
+from pyarrow.fs import FileSelector
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from tests.crash.scene import CUT, DAYS_AHEAD_MS, HOURS_AHEAD_MS, Scene
 from tests.readers import foreign
 from tests.readers.engines import QUICK, Engine
-from tests.readers.lake_files import live_files, local_path
+from tests.readers.lake_files import is_local, live_files, local_path
 
 CHECKSUM = ".crc"
 Step = Callable[[], None]
@@ -96,7 +98,7 @@ class Walk:
         if table.current_snapshot() is None:
             return
         foreign.compact(table, scene.rng)
-        scene.audit.check_snapshot(scene.audit.table().metadata_location, scene.history.read(), self._engines)
+        scene.audit.check_snapshot(scene.audit.table(), scene.history.read(), self._engines)
         scene.write(1)
         self._tier()
 
@@ -120,7 +122,13 @@ def strays(table: Table) -> tuple[set[str], set[str]]:
         referred.add(snapshot.manifest_list)
         referred |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
         referred |= {file.file_path for file in live_files(table, snapshot)}
-    needed = {local_path(each) for each in referred}
-    folder = Path(local_path(table.location()))
-    held = {str(path) for path in folder.rglob("*") if path.is_file() and path.suffix != CHECKSUM}
-    return held - needed, {each for each in needed if not Path(each).exists()}
+    needed = {_path(each) for each in referred}
+    system = cast(PyArrowFileIO, table.io).fs_by_scheme(*PyArrowFileIO.parse_location(table.location())[:2])
+    chosen = FileSelector(_path(table.location()), recursive=True)
+    held = {each.path for each in system.get_file_info(chosen) if each.is_file and not each.path.endswith(CHECKSUM)}
+    return held - needed, needed - {each.path for each in system.get_file_info(sorted(needed)) if each.is_file}
+
+
+def _path(location: str) -> str:
+    """Return a location as a path of its file system."""
+    return local_path(location) if is_local(location) else PyArrowFileIO.parse_location(location)[2]

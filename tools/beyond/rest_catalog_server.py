@@ -55,7 +55,7 @@ class RestCatalogServer(Closing):
         credential: str | None = None,
         table_config: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self.catalog = SqlCatalog("rest", **properties)
+        self.catalog = SqlCatalog(**{"name": "rest", **properties})
         self.prefix = prefix
         self.credential = credential
         self.table_config = table_config
