@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from benchmarks.data import SCHEMA
 from benchmarks.scale import BUCKETS, PARTITIONS, Costs
+from fluss_lab.lake.iceberg.maintenance.expiry_plan import SNAPSHOTS_MAX
 from fluss_lab.lake.snapshot_summary import SnapshotSummary, commit_properties, newest_committed, thin_summary
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
@@ -21,6 +23,7 @@ _TABLE: Final = 1
 _ROUNDS: Final = SNAPSHOTS_KEPT
 #: Snapshots whose summaries are read to write the next one.
 _SUMMARIES: Final = 50
+_ROUND_MS: Final = 180_000
 
 
 def measure(costs: Costs, part: int) -> None:
@@ -58,18 +61,25 @@ def _offsets(buckets: list[tuple[int, int]], number: int) -> dict[tuple[int, int
 
 def _summaries(costs: Costs, part: int, buckets: list[tuple[int, int]]) -> None:
     newest_first: list[SnapshotSummary] = []
+    chance = random.Random(part)
     known: dict[TableBucket, LakeOffset] = {}
     for number in range(_SUMMARIES):
         offsets = {
             TableBucket(_TABLE, partition, bucket): LakeOffset(
-                number * 1_000 + 7 * bucket, _NOW_MS + number * 180_000 + partition, f"d{partition:05d}"
+                number * 10**7 + chance.randrange(10**7),
+                _NOW_MS + number * _ROUND_MS + chance.randrange(_ROUND_MS),
+                f"d{partition:05d}",
             )
             for partition, bucket in buckets
         }
         properties = commit_properties(f"{number:032x}", _TABLE, 1, offsets, known)
         newest_first.insert(0, SnapshotSummary(str(_PATH), number, properties))
         known = offsets
-    costs.add("summary of a snapshot, all buckets moved", part, sum(map(len, properties.values())), "bytes")
+    size = sum(map(len, properties.values()))
+    costs.add("summary of a snapshot, all buckets moved", part, size, "bytes")
+    costs.add(
+        f"  of {SNAPSHOTS_MAX} snapshots, in the metadata that each commit writes", part, size * SNAPSHOTS_MAX, "bytes"
+    )
     with costs.timed("  made thin, after 50 others", part):
         thin_summary(newest_first[1:], properties)
     with costs.timed("  50 of them read: what a round after a dead one does", part):

@@ -15,10 +15,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from benchmarks.data import SCHEMA, rows
 from benchmarks.scale import BUCKETS, PARTITIONS, Costs
 from fluss_lab.client.cluster.bucket_status import lake_snapshot
-from fluss_lab.lake.iceberg import IcebergLakeStorage
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WriteResultSerializer
 from fluss_lab.lake.iceberg.write.write_target import WriteTarget
-from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -30,8 +28,6 @@ from fluss_lab.tiering.task.tiering_task import TaskProgress, TaskResult, Tierin
 
 _PATH: Final = TablePath("scale", "large")
 _ROUNDS: Final = 3
-#: Snapshots that expiry keeps, of a table that is tiered every three minutes.
-_KEPT: Final = 400
 
 
 class SimulatedTasks:
@@ -167,13 +163,6 @@ def _rounds(costs: Costs, part: int, cluster: EmbeddedCluster, info: TableInfo, 
         lake_snapshot(connection, _PATH)
     answer = connection.coordinator().get_lake_snapshot(pb.GetLakeSnapshotRequest(table_path=path_message(_PATH)))
     costs.add("  message of it", part, answer.ByteSize(), "bytes")
-    assert isinstance(storage, IcebergLakeStorage)
-    newest = storage.access.load_table(_PATH).current_snapshot()
-    assert newest is not None
-    assert newest.summary is not None
-    named = newest.summary[BUCKET_OFFSET_KEY] or ""
-    costs.add("offsets in the summary of the last snapshot", part, len(named), "bytes")
-    costs.add(f"  of {_KEPT} snapshots, in the metadata that each commit writes", part, len(named) * _KEPT, "bytes")
 
 
 def _read(costs: Costs, part: int, cluster: EmbeddedCluster, what: str) -> None:
