@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo test check mutants campaign maven beyond browser bench docs lab format lock proto clean distclean environment
+.PHONY: demo cluster-demo test check mutants campaign maven beyond browser bench docs lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -16,6 +16,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # The quickstart notebook as a papermill job: real data through append, tiering, Iceberg, and read across.
 demo: environment
 	@$(RUN) -m tools.demo
+
+# Two curated notebooks past one machine: an object store, REST catalogs, a Spark cluster, a server with TLS: docs/deploying.md.
+# Parts that this machine does not have are fetched once. What it leaves (logs, objects, notebooks) is in cluster-demo/.
+cluster-demo: environment
+	@$(RUN) -m tools.cluster_demo
 
 # Everything that must hold before a commit, the tests in two processes, file by file; in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.
@@ -81,7 +86,7 @@ proto: environment
 
 # What builds, tests and the demo leave behind; never a lab that somebody opened: it may hold their data.
 clean:
-	@rm -rf build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log *.egg-info
+	@rm -rf build dist demo cluster-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log *.egg-info
 	@find . -name '.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 # The environment too: the next target makes it again.
@@ -92,4 +97,4 @@ environment:
 	@sh tools/environment.sh "$(PYTHON)"
 
 help:
-	@echo "make demo | test | check | mutants | campaign | maven | beyond | browser | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"
+	@echo "make demo | cluster-demo | test | check | mutants | campaign | maven | beyond | browser | bench | docs | lab | format | lock | proto | clean | distclean    [PYTHON=python3.12]"

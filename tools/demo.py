@@ -25,7 +25,7 @@ def main() -> int:
     except FlussError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
-    print(_text(run.summary))
+    print(summary_text(run.summary))
     print(f"{'whole run':<28}{run.seconds or 0:.1f} s")
     print(f"{'output notebook':<28}{run.output}")
     return 0
@@ -36,7 +36,8 @@ def _progress(line: str) -> None:
         print(f"\r{line.strip('- ')} ", end="", file=sys.stderr, flush=True)
 
 
-def _text(summary: Mapping[str, Any]) -> str:
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Return a run's summary as lines."""
     lines = []
     for name, value in summary.items():
         shown = f"{value:,}" if isinstance(value, int) and "snapshot" not in name else value
