@@ -108,7 +108,7 @@ class WriterInitContext:
     table: TableInfo
     bucket: TableBucket
     partition: str | None
-    lake_table: Mapping[str, Any]
+    lake_table: Mapping[str, Any] = field(repr=False)
     round_id: str
     split_index: int
     lake_bucket: Mapping[str, Any] = field(default_factory=dict)

@@ -71,6 +71,9 @@ class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
     alone: bool = True
     deadline_ms: int | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.path}, {self.split})"
+
     @property
     def index(self) -> int:
         """Return the number of its split, which its `TaskResult` has as `split_index`."""
@@ -97,6 +100,9 @@ class MaintenanceTask(msgspec.Struct, frozen=True, tag_field="kind", tag="mainta
     lake_format: str
     lake_properties: Mapping[str, str]
     task: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.path}, {self.index})"
 
     def to_bytes(self) -> bytes:
         """Return the task as versioned JSON. It may hold credentials of the file system: it is for workers only."""

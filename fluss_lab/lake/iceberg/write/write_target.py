@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -54,7 +54,7 @@ class WriteTarget:
     schema: Schema
     spec: PartitionSpec
     sort_order_id: int | None
-    io_properties: Mapping[str, str]
+    io_properties: Mapping[str, str] = field(repr=False)
     properties: Mapping[str, str]
 
     @staticmethod

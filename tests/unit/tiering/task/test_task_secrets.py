@@ -5,6 +5,7 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.task.tiering_task import parse_task
 
 PATH = TablePath("db", "keyed")
 OPTIONS = {
@@ -49,5 +50,6 @@ def test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog(tmp_path)
     for task in executor.seen:
         assert b"SUPERSECRET" not in task
         assert b"catalog.db" not in task
+        assert "SECRET" not in f"{parse_task(task)!r} {parse_task(task)}"
     # What the files are read with is there: a task opens nothing else.
     assert all(b"FILESECRET" in task for task in executor.seen)
