@@ -18,9 +18,19 @@ from fluss_lab.testing.mock_clock import wait_until
 
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+#: How a command begins that sees a folder empty.
+_HIDING: Final = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
 #: A JVM starts in 2 s on an idle machine.
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
+
+
+def can_hide(folder: Path) -> bool:
+    """Return whether this user may start processes that see a folder empty: on Linux, as root."""
+    try:
+        return subprocess.run([*_HIDING, str(folder), "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 class StandaloneSpark(Closing):
@@ -30,13 +40,21 @@ class StandaloneSpark(Closing):
         workers: The loopback address of each worker; with several different ones Spark takes them for several machines.
         cores: Of each worker.
         memory_mb: Of each worker, for its executors.
+        hidden: A folder that workers and executors see empty, as on another machine; see `can_hide`.
 
     Raises:
         JavaNotFoundError: No Java 17 or newer.
         AssertionError: A process did not come up; the text is its log.
     """
 
-    def __init__(self, workers: Sequence[str] = ("127.0.0.1",), *, cores: int = 1, memory_mb: int = 1024) -> None:
+    def __init__(
+        self,
+        workers: Sequence[str] = ("127.0.0.1",),
+        *,
+        cores: int = 1,
+        memory_mb: int = 1024,
+        hidden: Path | None = None,
+    ) -> None:
         home = spark_home()
         assert home is not None, "pyspark is not installed"
         self._home = home
@@ -49,7 +67,7 @@ class StandaloneSpark(Closing):
             logs = [
                 self._start(
                     _WORKER, host, "--cores", str(cores), "--memory", f"{memory_mb}M", "--webui-port", "0",
-                    "--work-dir", str(self._folder / f"work-{number}"), self.url,
+                    "--work-dir", str(self._folder / f"work-{number}"), self.url, hidden=hidden,
                 )
                 for number, host in enumerate(workers)
             ]  # fmt: skip
@@ -58,6 +76,15 @@ class StandaloneSpark(Closing):
         except BaseException:
             self.close()
             raise
+
+    def logs(self) -> list[str]:
+        """Return what the processes, executors among them, have written so far."""
+        found = [
+            each
+            for each in self._folder.rglob("*")
+            if each.is_file() and each.name.endswith((".log", "stderr", "stdout"))
+        ]
+        return [each.read_text(errors="replace") for each in found]
 
     def close(self) -> None:
         """End workers, with their executors, and the master."""
@@ -71,7 +98,7 @@ class StandaloneSpark(Closing):
         self._processes.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, name: str, host: str, *arguments: str) -> Path:
+    def _start(self, name: str, host: str, *arguments: str, hidden: Path | None = None) -> Path:
         log = self._folder / f"{len(self._processes)}.log"
         environment = {
             **os.environ,
@@ -83,6 +110,8 @@ class StandaloneSpark(Closing):
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
         }
         command = [str(self._home / "bin" / "spark-class"), name, "--host", host, *arguments]
+        if hidden is not None:
+            command = [*_HIDING, str(hidden), *command]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self._folder

@@ -22,9 +22,15 @@ def agree(session, scan, way=scan_to_spark):
     return found.num_rows
 
 
-def test_spark_equals_arrow_on_a_table_that_grows(spark, tmp_path):
+@pytest.fixture
+def lake():
+    """Options of the lake: one on this machine."""
+    return {}
+
+
+def test_spark_equals_arrow_on_a_table_that_grows(spark, tmp_path, lake):
     clock = MockClock()
-    with EmbeddedCluster(tmp_path / "lab", options=OPTIONS, clock=clock) as cluster:
+    with EmbeddedCluster(tmp_path / "lab", options=OPTIONS | lake, clock=clock) as cluster:
         growing = Growing(ModelTable(cluster, clock, "t"), random.Random(3))
         growing.append(40)
         growing.table.tier()

@@ -20,6 +20,7 @@ query of another client may see a part of a batch before the rest: there are no 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import uuid
@@ -59,6 +60,8 @@ _ABORT_WAIT_S: Final = 5.0
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 #: The only batch of a write that is no stream.
 _SINGLE: Final = 0
+#: What Hadoop calls locations that Arrow calls ``s3:``.
+_HADOOP_S3: Final = re.compile("^s3[an]:", re.IGNORECASE)
 
 
 class StagedMessage(WriterCommitMessage):
@@ -241,7 +244,7 @@ def _content(location: str) -> bytes:
         return (_local(location) / "metadata").read_bytes()
     from pyarrow import fs
 
-    system, path = fs.FileSystem.from_uri(f"{location.rstrip('/')}/metadata")
+    system, path = fs.FileSystem.from_uri(f"{_HADOOP_S3.sub('s3:', location).rstrip('/')}/metadata")
     with system.open_input_stream(path) as stream:
         content: bytes = stream.read()
     return content
