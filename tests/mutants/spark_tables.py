@@ -28,6 +28,12 @@ SPARK_TABLES = (
         (f"{IN_TASK_LAKE}::test_a_table_that_moved_on_is_read_by_the_catalog_that_the_cluster_has",),
     ),
     Mutant(
+        "catalog_made_by_a_reader", "P4", "fluss_lab/lake/iceberg/table/catalog_access.py",
+        "        if self._catalog is None:\n            self._check_file(path)\n",
+        "",
+        ("tests/unit/lake/iceberg/table/test_catalog_access.py::test_the_file_of_a_catalog_that_is_elsewhere_is_not_made_by_a_reader",),
+    ),
+    Mutant(
         "pinned_table_taken_for_the_newest", "P4", "fluss_lab/lake/iceberg/read/lake_table.py",
         "        if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):\n",
         "        if lake is None:\n",

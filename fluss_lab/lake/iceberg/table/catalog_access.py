@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 import time
 import zlib
@@ -188,13 +189,15 @@ class CatalogAccess:
         """Return the lake table of a path as it is now.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: There is none; or the catalog is a file that this machine does not have: none is made.
             CorruptDataError: The file of its metadata is missing, or is not what was written.
             UnavailableError, StorageError: As `call`.
         """
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 
         what = _Loading(path)
+        if self._catalog is None:
+            self._check_file(path)
         try:
             return self.call(what, lambda catalog: catalog.load_table(identifier(path)))
         except FileNotFoundError as error:
@@ -209,6 +212,16 @@ class CatalogAccess:
                 "emptied: restore that from a backup. Only if what the lake held is lost for good, disable and enable the lake "
                 "for the table to make a new one"
             ) from error
+
+    def _check_file(self, path: TablePath) -> None:
+        """See that a catalog's file is there before it is opened, which would make an empty one: on an executor, say."""
+        file = sqlite_file(self.properties.get("uri", ""))
+        if file is not None and not file.exists():
+            raise TableNotFoundError(
+                f"lake table {path}: the file of catalog {self.name!r}, {file}, is not on {socket.gethostname()}: where another "
+                "machine has it, give the lake a catalog that all of them reach (REST, PostgreSQL); where it was lost, restore it "
+                "from a backup"
+            )
 
 
 @dataclass(frozen=True, slots=True)
