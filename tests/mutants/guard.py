@@ -46,6 +46,12 @@ GUARD = (
         (f"{IN_GUARD}::test_connections_are_limited_and_one_that_ends_makes_room",),
     ),
     Mutant(
+        "limit_of_connections_that_was_set_forgotten", "P14", "fluss_lab/server/process/listener.py",
+        "connections_max=SERVER_CONNECTIONS_MAX.of(options), ",
+        "",
+        ("tests/unit/server/process/test_connections_max.py::test_connections_beyond_the_limit_are_closed_and_find_room_later",),
+    ),
+    Mutant(
         "lists_without_limit", "P8", LIMITS,
         "            if left < 0:",
         "            if left < -(10**12):",

@@ -234,6 +234,9 @@ REQUEST_SIZE_MAX: Final = size(
 )
 SERVER_THREADS: Final = integer("server.threads", 16, "threads for short calls", minimum=2)
 SERVER_FETCH_THREADS: Final = integer("server.fetch-threads", 64, "threads for long polls", minimum=1)
+SERVER_CONNECTIONS_MAX: Final = integer(
+    "server.connections-max", 512, "connections of clients at once, each a file descriptor", minimum=16
+)
 SERVER_ATTACHED_MAX: Final = integer("server.attached-max", 256, "processes attached at once", minimum=1)
 UNREAD_SIZE_MAX: Final = size(
     "server.unread-size-max", "512mb", "memory for answers that clients have not taken yet", minimum=1 << 20
@@ -305,7 +308,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     for option in (
         LOG_SEGMENT_FILE_SIZE, LOG_INDEX_INTERVAL_SIZE, LOG_FLUSH_INTERVAL, LOG_RETENTION_CHECK_INTERVAL,
         LOG_DURABILITY, BUCKET_REOPEN_WAIT_MAX, BUCKET_REPORT_INTERVAL, WRITER_ID_EXPIRATION, REQUEST_SIZE_MAX, SERVER_THREADS, SERVER_FETCH_THREADS,
-        SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
+        SERVER_CONNECTIONS_MAX, SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         TIERING_ROUNDS_KEPT,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeAlias
 
 from fluss_lab.errors import FlussError, InternalError, ResourceExhaustedError, StorageError, error_code
+from fluss_lab.model.config.options import SERVER_CONNECTIONS_MAX
 from fluss_lab.rpc import error_status
 from fluss_lab.rpc.access import token
 from fluss_lab.rpc.access.tls import LOOPBACK, Identity, target
@@ -30,8 +31,6 @@ Answered: TypeAlias = Callable[[str, Any, Any], None]
 
 #: Calls of one connection under way at once; more wait at their sender. A client process has one connection.
 STREAMS_MAX: Final = 512
-#: Connections at once; one more is closed at once, and its client tries again. Each takes a descriptor.
-CONNECTIONS_MAX: Final = 512
 #: Calls that may wait for each thread of a pool; more are refused at once, instead of waiting longer than their senders.
 QUEUED_PER_THREAD: Final = 64
 #: Methods that hold their threads for as long as they like: waiting for one of those threads may take for ever.
@@ -135,7 +134,7 @@ class Server:
         threads: Threads for methods without a pool of their own.
         request_bytes_max: Largest request; larger ones are refused unread.
         identity: What the server shows to callers with TLS; None: it speaks plainly.
-        connections_max: Connections at once; one more is closed at once.
+        connections_max: Connections at once; one more is closed at once, and its client tries again.
         limits: What clients may cost; None: the options' defaults.
 
     Attributes:
@@ -156,7 +155,7 @@ class Server:
         threads: int,
         request_bytes_max: int,
         identity: Identity | None = None,
-        connections_max: int = CONNECTIONS_MAX,
+        connections_max: int = SERVER_CONNECTIONS_MAX.default,
         limits: ConnectionLimits | None = None,
     ) -> None:
         if identity is None and host not in LOOPBACK:

@@ -9,6 +9,7 @@ from pathlib import Path
 from fluss_lab.errors import InvalidPropertyError, LabError
 from fluss_lab.model.config.options import (
     REQUEST_SIZE_MAX,
+    SERVER_CONNECTIONS_MAX,
     SERVER_FETCH_THREADS,
     SERVER_HOST,
     SERVER_THREADS,
@@ -70,7 +71,7 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
             return Server(
                 host, port, secret,
                 threads=SERVER_THREADS.of(options), request_bytes_max=REQUEST_SIZE_MAX.of(options), identity=identity,
-                limits=ConnectionLimits.of(options),
+                connections_max=SERVER_CONNECTIONS_MAX.of(options), limits=ConnectionLimits.of(options),
             )  # fmt: skip
         except RuntimeError as error:  # gRPC's error for a port that is not free
             log.info("event=port_taken port=%d error=%s", port, error)
