@@ -6,6 +6,10 @@ REST = "fluss_lab/lake/iceberg/table/caching_rest_catalog.py"
 ROUND_COMMIT = "fluss_lab/lake/iceberg/commit/round_commit.py"
 IN_REST = "tests/unit/lake/iceberg/table/test_caching_rest_catalog.py"
 IN_REST_COMMITS = "tests/unit/lake/iceberg/commit/test_rest_commits.py"
+EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
+FOLDERS = "fluss_lab/lake/iceberg/table/table_folders.py"
+IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_rest_expiry.py"
+IN_FOLDERS = "tests/unit/lake/iceberg/table/test_table_folders.py"
 IN_CALLS = "tests/unit/tiering/round/test_catalog_calls.py"
 
 REST_CATALOGS = (
@@ -56,5 +60,53 @@ REST_CATALOGS = (
         "        self._access.rounds.plan(self._path, lake)\n",
         "",
         (f"{IN_CALLS}::test_a_round_of_one_row_loads_the_table_twice_and_commits_once",),
+    ),
+    Mutant(
+        "a_location_that_a_rest_catalog_chose_taken_for_own",
+        "P13",
+        FOLDERS,
+        "        return lake.properties.get(LOCATION_PROPERTY) == location\n",
+        "        return LOCATION_PROPERTY in lake.properties\n",
+        (f"{IN_FOLDERS}::test_where_the_catalog_chooses_nothing_is_cleared",),
+    ),
+    Mutant(
+        "tables_of_one_name_and_id_share_a_location",
+        "P13",
+        FOLDERS,
+        "-{secrets.token_hex(4)}",
+        "",
+        (f"{IN_FOLDERS}::test_a_table_of_a_rest_catalog_is_put_where_no_other_one_is",),
+    ),
+    Mutant(
+        "files_that_a_catalog_has_uses_for_removed",
+        "P13",
+        FOLDERS,
+        'return lake.properties.get(GC_PROPERTY, "true").lower() != "false"',
+        "return GC_PROPERTY != lake.properties",
+        (f"{IN_FOLDERS}::test_files_of_a_table_whose_catalog_removes_them_itself_stay",),
+    ),
+    Mutant(
+        "a_new_tag_does_not_count",
+        "P3",
+        EXPIRY,
+        "        return now if now.metadata.refs == lake.metadata.refs else None\n",
+        "        return now\n",
+        (f"{IN_EXPIRY}::test_a_tag_that_came_since_the_table_was_loaded_keeps_its_snapshot",),
+    ),
+    Mutant(
+        "files_removed_though_a_tag_came_with_the_expiry",
+        "P3",
+        EXPIRY,
+        "        if log and log[-1].metadata_file == before.metadata_location:",
+        "        if log:",
+        (f"{IN_EXPIRY}::test_a_tag_that_comes_with_the_commit_keeps_the_files",),
+    ),
+    Mutant(
+        "an_expiry_of_unknown_outcome_taken_for_done",
+        "P2",
+        EXPIRY,
+        "            left.isdisjoint(plan.snapshot_ids)\n",
+        "            left is not None\n",
+        (f"{IN_EXPIRY}::test_an_expiry_that_is_not_found_may_still_come",),
     ),
 )

@@ -8,7 +8,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import CommitConflictError, LakeTableExistsError, TableNotFoundError, UnsupportedError
+from fluss_lab.errors import (
+    AuthenticationError,
+    CommitConflictError,
+    InvalidRequestError,
+    LakeTableExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 from fluss_lab.lake.format_interfaces import LakeCatalog
 from fluss_lab.lake.iceberg.commit.bucket_removal import drop_partition
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
@@ -22,8 +29,13 @@ from fluss_lab.lake.iceberg.table.layout import (
     same_schema,
 )
 from fluss_lab.lake.iceberg.table.schema_evolution import evolution_of
-from fluss_lab.lake.iceberg.table.table_folders import location_prefix, own_folders, remove_files
-from fluss_lab.lake.iceberg.table.table_properties import FLUSS_PREFIX, changed_properties, lake_properties
+from fluss_lab.lake.iceberg.table.table_folders import chosen_location, own_folders, remove_files
+from fluss_lab.lake.iceberg.table.table_properties import (
+    FLUSS_PREFIX,
+    LOCATION_PROPERTY,
+    changed_properties,
+    lake_properties,
+)
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.descriptor import check_lake
 
@@ -48,8 +60,8 @@ class IcebergLakeCatalog(LakeCatalog):
     manifest merging, metadata clean-up, metrics), each of which a property under ``iceberg.`` overrides. The FIP names
     none of these and forbids none.
 
-    The location holds the table id, so that a table dropped with ``keep`` never shares it with a later one of its name.
-    Safe in any thread.
+    The location holds the table id, so that a table dropped with ``keep`` never shares it with a later one of its name. A REST
+    catalog is asked for that; where it insists on one of its own, orphan files are not looked for. Safe in any thread.
     """
 
     def __init__(self, access: CatalogAccess, entries: EntryCache) -> None:
@@ -75,17 +87,7 @@ class IcebergLakeCatalog(LakeCatalog):
         what = f"create lake table {table.path}"
         self._access.call(what, lambda catalog: catalog.create_namespace_if_not_exists(table.path.database))
         try:
-            made = self._access.call(
-                what,
-                lambda catalog: catalog.create_table(
-                    identifier(table.path),
-                    layout.schema,
-                    location=self._location(table),
-                    partition_spec=layout.spec,
-                    sort_order=layout.sort_order,
-                    properties=dict(properties),
-                ),
-            )
+            made = self._made(what, table, layout, properties)
         except TableAlreadyExistsError:
             self._take_over(table, properties)
         else:
@@ -145,10 +147,31 @@ class IcebergLakeCatalog(LakeCatalog):
         """Delete a dropped partition's rows in one commit: see `bucket_removal.drop_partition`."""
         drop_partition(self._access, self._entries, table, partition)
 
-    def _location(self, table: TableInfo) -> str | None:
-        """Return where a table is put; None when the catalog decides."""
-        prefix = location_prefix(self._access, table.path)
-        return None if prefix is None else f"{prefix}{table.table_id}"
+    def _made(self, what: str, table: TableInfo, layout: LakeLayout, properties: dict[str, str]) -> Table:
+        """Make the table where nothing but it is; if a REST catalog refuses that, where the catalog puts it."""
+
+        def make(location: str | None) -> Table:
+            asked = {LOCATION_PROPERTY: location} if self._access.is_rest and location is not None else {}
+            return self._access.call(
+                what,
+                lambda catalog: catalog.create_table(
+                    identifier(table.path),
+                    layout.schema,
+                    location=location,
+                    partition_spec=layout.spec,
+                    sort_order=layout.sort_order,
+                    properties=properties | asked,
+                ),
+            )
+
+        location = chosen_location(self._access, table)
+        try:
+            return make(location)
+        except (InvalidRequestError, AuthenticationError) as error:
+            if not self._access.is_rest or location is None:
+                raise
+            _LOG.info("%s: not at %s, so where the catalog puts it: %s", what, location, error)
+            return make(None)
 
     def _take_over(self, table: TableInfo, properties: dict[str, str]) -> None:
         """Accept the table that is there if an earlier call for this one made it, or one that was cut off."""
@@ -216,7 +239,7 @@ def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
     if lake.sort_order().fields != layout.sort_order.fields:
         differences.append(f"its sort order is {lake.sort_order()}")
     found = lake.properties
-    keys = {*wanted, *(key for key in found if key.startswith(FLUSS_PREFIX))} - {TABLE_ID_PROPERTY}
+    keys = {*wanted, *(key for key in found if key.startswith(FLUSS_PREFIX))} - {TABLE_ID_PROPERTY, LOCATION_PROPERTY}
     differences += [
         f"its property {key!r} is {found.get(key)!r}, not {wanted.get(key)!r}"
         for key in sorted(keys)

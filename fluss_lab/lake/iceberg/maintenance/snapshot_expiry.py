@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 
-from fluss_lab.errors import AuthenticationError, CommitConflictError, CommitOutcomeUnknownError, StorageError
+from fluss_lab.errors import (
+    AuthenticationError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    FlussError,
+    StorageError,
+)
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.commit.commit_attempts import RETRY, Retries
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, table_starts
@@ -27,7 +33,7 @@ from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceStat
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_state
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
-from fluss_lab.lake.iceberg.table.table_folders import is_within, remove_all, table_folders
+from fluss_lab.lake.iceberg.table.table_folders import is_within, may_remove_files, remove_all, table_folders
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
 from fluss_lab.lake.snapshot_summary import ReplayStart, merge_starts, newest_committed, write_starts
@@ -83,15 +89,19 @@ class SnapshotExpiry:
                 return ExpiredSnapshots((), 0, 0, _offsets(starts))
             unused = unused_files(lake, frozenset(plan.snapshot_ids), self._entries)
             failpoint("maintenance.expire.before")
-            refusal = self._send(lake, plan, starts)
-            if refusal is None:
+            before = self._present(lake)
+            if before is None:
+                refusal: Exception | None = CommitFailedException("branches or tags were changed meanwhile")
+            elif (refusal := self._send(lake, plan, starts)) is None:
                 break
             if (pause_s := next(pauses, None)) is None:
                 raise CommitConflictError(f"{self._what}: nothing was expired: {refusal}; try again") from refusal
             time.sleep(pause_s)
             lake = self._access.load_table(self._table.path)
         failpoint("maintenance.expire.after_commit")
-        self._remove(lake, unused)
+        if not self._may_remove(before):
+            return ExpiredSnapshots(plan.snapshot_ids, 0, 0, _offsets(starts))
+        self._remove(before, unused)
         return ExpiredSnapshots(plan.snapshot_ids, len(list(unused)), unused.size_bytes, _offsets(starts))
 
     def _send(self, lake: Table, plan: ExpiryPlan, starts: Mapping[BucketKey, ReplayStart]) -> Exception | None:
@@ -105,7 +115,7 @@ class SnapshotExpiry:
         if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
             properties |= state.without(over).to_properties()
         properties = {key: value for key, value in properties.items() if lake.properties.get(key) != value}
-        requirements = expiry_requirements(lake, is_rest=self._access.warehouse is None)
+        requirements = expiry_requirements(lake, is_rest=self._access.is_rest)
         try:
             self._access.commit(self._what, lake, requirements, plan.updates(properties))
         except (CommitFailedException, CatalogLockedError) as error:
@@ -113,11 +123,64 @@ class SnapshotExpiry:
         except (StorageError, AuthenticationError, FailpointError):
             raise
         except Exception as error:
+            if self._is_done(plan, properties):
+                return None
             raise CommitOutcomeUnknownError(
                 f"{self._what}: {type(error).__name__}: {error}; snapshots may be gone, their files are still there: they are "
                 "orphans if so, see remove_orphan_files"
             ) from error
         return None
+
+    def _is_done(self, plan: ExpiryPlan, properties: Mapping[str, str]) -> bool:
+        """Return whether the change was made after all; no also when that cannot be looked up."""
+        try:
+            lake = self._access.load_table(self._table.path)
+        except (FlussError, OSError) as error:
+            _LOG.warning("%s: looking whether it was done: %s", self._what, error)
+            return False
+        left = {snapshot.snapshot_id for snapshot in lake.metadata.snapshots}
+        return (
+            left.isdisjoint(plan.snapshot_ids)
+            and lake.metadata.refs.keys().isdisjoint(plan.tags)
+            and all(lake.properties.get(key) == value for key, value in properties.items())
+        )
+
+    # -- branches and tags ---------------------------------------------------------------------------------------------
+
+    def _present(self, lake: Table) -> Table | None:
+        """Return the table as it is now if a plan made of an earlier load still holds; None: branches or tags changed.
+
+        Asked where a REST server has the table: it does not compare them.
+        """
+        if not self._access.is_rest:
+            return lake
+        now = self._access.load_table(self._table.path)
+        return now if now.metadata.refs == lake.metadata.refs else None
+
+    def _may_remove(self, before: Table) -> bool:
+        """Return whether the files of expired snapshots may go: nobody else uses them.
+
+        Not where a REST server took anything between the look at branches and tags and the expiry: a tag that was made
+        then may have gone with its snapshot. The files stay, and are orphans if nothing names them.
+
+        Args:
+            before: The table at that look.
+        """
+        if not may_remove_files(before):
+            return False
+        if not self._access.is_rest:
+            return True
+        try:
+            log = self._access.load_table(self._table.path).metadata.metadata_log
+        except (FlussError, OSError) as error:
+            _LOG.warning("%s: its files stay, as the table cannot be read: %s", self._what, error)
+            return False
+        if log and log[-1].metadata_file == before.metadata_location:
+            return True
+        _LOG.warning(
+            "%s: its files stay, as others changed the table meanwhile, or the catalog does not say", self._what
+        )
+        return False
 
     # -- replay starts -------------------------------------------------------------------------------------------------
 

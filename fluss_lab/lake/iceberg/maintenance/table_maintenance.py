@@ -29,7 +29,7 @@ from fluss_lab.lake.iceberg.maintenance.table_inspection import file_infos, sche
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files, snapshot_state
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import known_layout
-from fluss_lab.lake.iceberg.table.table_folders import is_own, own_folders, remove_all
+from fluss_lab.lake.iceberg.table.table_folders import GC_PROPERTY, is_own, may_remove_files, own_folders, remove_all
 from fluss_lab.lake.maintenance_interfaces import (
     CompactedFiles,
     CompactionPlan,
@@ -227,9 +227,15 @@ class IcebergLakeMaintenance(LakeMaintenance):
         """Return the folders in which orphan files are looked for.
 
         Raises:
-            UnsupportedError: The catalog chose the table's location, so that other tables may have files there.
+            UnsupportedError: The catalog chose the table's location, so that other tables may have files there; or the
+                table says that nobody may remove files.
         """
-        if not is_own(self._access, self._table.path, lake.location().rstrip("/")):
+        if not may_remove_files(lake):
+            raise UnsupportedError(
+                f"lake table {self._table.path}: orphan files are not looked for, as its property {GC_PROPERTY}=false says: its "
+                "catalog has uses for files that the table's metadata does not show, and a clean-up of its own"
+            )
+        if not is_own(self._access, self._table.path, lake):
             raise UnsupportedError(
                 f"lake table {self._table.path}: orphan files are not looked for at {lake.location()}: the catalog chose that "
                 "location by the table's name, and a table that was dropped and kept may have its files there too"
@@ -239,7 +245,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
     def orphans_due(self, interval_ms: int) -> bool:
         """Return whether orphan files were last looked for so long ago, or, if never, whether the table is as old.
 
-        Never of a table whose location the catalog chose.
+        Never of a table whose location the catalog chose, or whose files only the catalog may remove.
         """
         lake = self._loaded or self._load()
         last_ms = MaintenanceState.of(lake.properties).orphans_ms
@@ -247,7 +253,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             last_ms = min((snapshot.timestamp_ms for snapshot in lake.metadata.snapshots), default=None)
         if last_ms is None or self._clock.now_ms() - last_ms < interval_ms:
             return False
-        return is_own(self._access, self._table.path, lake.location().rstrip("/"))
+        return may_remove_files(lake) and is_own(self._access, self._table.path, lake)
 
     def _note_orphans(self, lake: Table) -> None:
         """Remember when they were looked for. Not being able to means that they are looked for again soon."""

@@ -1,13 +1,18 @@
 """The folders of a lake table, which of them are its alone, and the removal of its files.
 
 Files that nothing refers to are removed only in folders that are the table's alone. A location that was chosen here ends in
-the table's id. One that a catalog chose is that of the name, and a name may come to mean another table: one that was dropped
-and kept has its files there too.
+the table's id. A REST catalog is asked for such a location, and has the last word: it is the table's alone if the catalog
+took what it was asked for, which a property of the table says. One that a catalog chose is that of the name, and a name may
+come to mean another table: one that was dropped and kept has its files there too.
+
+And nothing is removed where the table says ``gc.enabled=false``: its files are in use by what its metadata does not show, as
+the branches and tags of a Nessie server.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
@@ -22,23 +27,53 @@ from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, local_path
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.table_properties import PLACES, folders_elsewhere
-from fluss_lab.model import TablePath
+from fluss_lab.lake.iceberg.table.table_properties import LOCATION_PROPERTY, PLACES, folders_elsewhere
+from fluss_lab.model import TableInfo, TablePath
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
 
-def location_prefix(access: CatalogAccess, path: TablePath) -> str | None:
+#: Iceberg's property of a table whose files nobody removes but who knows all that uses them.
+GC_PROPERTY: Final = "gc.enabled"
+
+
+def _prefix(access: CatalogAccess, path: TablePath) -> str | None:
     """Return where a table is put, but for its id at the end; None when the catalog decides."""
     return None if access.warehouse is None else f"{access.warehouse.rstrip('/')}/{path.database}/{path.table}-"
 
 
-def is_own(access: CatalogAccess, path: TablePath, location: str) -> bool:
-    """Return whether a location is one that was chosen here, so that nothing but the table is in it."""
-    prefix = location_prefix(access, path)
+def chosen_location(access: CatalogAccess, table: TableInfo) -> str | None:
+    """Return where a new table is to be put, a folder that no other table has or had; None when the catalog decides.
+
+    In a REST catalog that is below the namespace's location, if it says one. Clusters may share it, and their tables' ids
+    be the same: a random part follows.
+
+    Raises:
+        UnavailableError: The catalog does not answer.
+    """
+    if not access.is_rest:
+        prefix = _prefix(access, table.path)
+        return None if prefix is None else f"{prefix}{table.table_id}"
+    what = f"location of namespace {table.path.database}"
+    found = access.call(what, lambda catalog: catalog.load_namespace_properties(table.path.database))
+    root = found.get("location", "").rstrip("/")
+    return f"{root}/{table.path.table}-{table.table_id}-{secrets.token_hex(4)}" if root else None
+
+
+def is_own(access: CatalogAccess, path: TablePath, lake: Table) -> bool:
+    """Return whether a table's location is one that was chosen here, so that nothing but the table is in it."""
+    location = lake.location().rstrip("/")
+    if access.is_rest:
+        return lake.properties.get(LOCATION_PROPERTY) == location
+    prefix = _prefix(access, path)
     return prefix is not None and location.startswith(prefix) and location.removeprefix(prefix).isdecimal()
+
+
+def may_remove_files(lake: Table) -> bool:
+    """Return whether files that the table's metadata no longer refers to may be removed: not with ``gc.enabled=false``."""
+    return lake.properties.get(GC_PROPERTY, "true").lower() != "false"
 
 
 def table_folders(lake: Table) -> list[str]:
@@ -61,7 +96,7 @@ def _path(lake: Table, location: str) -> str:
 def own_folders(access: CatalogAccess, path: TablePath, lake: Table) -> list[str]:
     """Return the folders in which nothing but a table is: its location, if it was chosen here, and those of properties."""
     location = lake.location().rstrip("/")
-    return ([location] if is_own(access, path, location) else []) + folders_elsewhere(lake)
+    return ([location] if is_own(access, path, lake) else []) + folders_elsewhere(lake)
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -101,6 +136,9 @@ def remove_files(lake: Table, entries: EntryCache, folders: Sequence[str]) -> No
             metadata knows of; nothing outside of these.
     """
     what = f"dropped lake table {'.'.join(lake.name())}"
+    if not may_remove_files(lake):
+        _LOG.warning("%s: its files stay, as its property %s says", what, GC_PROPERTY)
+        return
     location = lake.location().rstrip("/")
     if location not in folders:
         # First, as long as the metadata that lists them is there.

@@ -37,7 +37,9 @@ FORWARDED_PROPERTY: Final = "fluss.forwarded"
 BOUNDED_COLUMNS_MAX: Final = 32
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
 #: What commits keep in the lake table for later ones (see `replay_start_tags` and `maintenance_state`): no property of the Fluss table.
-STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance")
+STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance", "fluss.location")
+#: Where a table was asked to be put, in a catalog that has the last word on it.
+LOCATION_PROPERTY: Final = STATE_PROPERTIES[2]
 
 #: What a table gets unless its Fluss properties say otherwise. None of it is named by the FIP: files and rows are the
 #: same with and without, these keep the cost of commits and planning flat as snapshots and files grow in number.

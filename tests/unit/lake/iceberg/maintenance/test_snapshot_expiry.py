@@ -364,15 +364,21 @@ def test_an_unknown_outcome_removes_no_file(lake, info):
     catalog = lake.storage.access.catalog()
     real = catalog.commit_table
 
+    load = catalog.load_table
+
+    def lost(*_arguments):
+        raise ConnectionError("the catalog is gone")
+
     def commit_table(*arguments):
         real(*arguments)
+        catalog.load_table = lost
         raise ConnectionError("the answer was lost")
 
     before = upkeep.files()
     catalog.commit_table = commit_table
     with pytest.raises(CommitOutcomeUnknownError):
         upkeep.expire()
-    catalog.commit_table = real
+    catalog.commit_table, catalog.load_table = real, load
     assert before <= upkeep.files()
     assert left(lake, info) == ids[2:]
     upkeep.clock.advance(DAY_MS)
