@@ -13,10 +13,10 @@ from fluss_lab.closing import Closing
 from tools.beyond.rest_catalog_server import RestCatalogServer
 
 #: Kinds of catalogs; the files of all of them lie in MinIO. SQLite with files on this machine is what other tests have.
-#: `rest` is a REST catalog of our own over SQLite, which keeps of a table all that Iceberg's metadata have.
-KINDS: Final = ("sqlite", "postgres", "rest", "nessie")
+#: `iceberg` is Apache Iceberg's own REST server; `rest` one of ours over SQLite. Both keep of a table all that its metadata have.
+KINDS: Final = ("sqlite", "postgres", "rest", "iceberg", "nessie")
 #: Those that keep a table's snapshots and tags. Nessie tells of the newest snapshot alone, and forgets tags.
-HISTORIES: Final = ("sqlite", "postgres", "rest")
+HISTORIES: Final = ("sqlite", "postgres", "rest", "iceberg")
 _ANSWER_TIMEOUT_S: Final = 30
 
 
@@ -42,6 +42,8 @@ class Backends(Closing):
         if kind == "nessie":
             nessie = self._request.getfixturevalue("nessie")
             return nessie.lake_options(f"{nessie.uri}{branch(nessie.port, name)}/")
+        if kind == "iceberg":
+            return dict(self._request.getfixturevalue("iceberg_rest").lake_options(name))
         minio = self._request.getfixturevalue("minio")
         # In PostgreSQL, catalogs of other names are other catalogs.
         uri = f"sqlite:///{folder}/catalog/lake.db"

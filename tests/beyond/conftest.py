@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.beyond.backends import Backends
+from tools.beyond.iceberg_rest_server import IcebergRestServer
 from tools.beyond.minio_server import MinioServer
 from tools.beyond.nessie_server import NessieServer
 from tools.beyond.pinned_parts import PartUnavailableError
@@ -37,6 +38,16 @@ def postgres() -> Iterator[PostgresServer]:
 def nessie(minio) -> Iterator[NessieServer]:
     try:
         server = NessieServer(minio, minio.make_bucket("nessie"))
+    except PartUnavailableError as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def iceberg_rest(minio) -> Iterator[IcebergRestServer]:
+    try:
+        server = IcebergRestServer(minio, minio.make_bucket("iceberg-rest"))
     except PartUnavailableError as error:
         pytest.skip(str(error))
     with server:

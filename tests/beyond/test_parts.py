@@ -41,6 +41,19 @@ def test_nessie_and_minio_come_back_with_what_they_held(minio, nessie):
     assert catalog.load_table("parts.t").scan().to_arrow() == ROWS
 
 
+def test_icebergs_own_server_has_catalogs_by_name_and_comes_back_with_them(minio, iceberg_rest):
+    one, other = (catalog_of(iceberg_rest.lake_options(name)) for name in ("one", "other"))
+    table = table_of(one)
+    assert not other.namespace_exists("parts")
+    table.manage_snapshots().create_tag(table.snapshots()[0].snapshot_id, "kept").commit()
+    table.append(ROWS)
+    iceberg_rest.process.kill()
+    iceberg_rest.process.start()
+    table = one.load_table("parts.t")
+    assert len(table.snapshots()) == 2
+    assert table.scan(snapshot_id=table.refs()["kept"].snapshot_id).to_arrow() == ROWS
+
+
 def test_postgres_comes_back_with_what_it_held(minio, postgres):
     location = minio.make_bucket("parts-of-postgres")
     options = {"type": "sql", "uri": postgres.uri(), "warehouse": location, **minio.lake_options()}
@@ -103,7 +116,8 @@ def test_nothing_is_left_behind():
     assert not psutil.pid_exists(pid)
 
 
-def test_no_secret_is_on_a_command_line_or_in_a_log(minio, nessie, postgres):
-    for part, secret in ((minio, minio.secret_key), (nessie, minio.secret_key), (postgres, postgres.password)):
+def test_no_secret_is_on_a_command_line_or_in_a_log(minio, nessie, iceberg_rest, postgres):
+    of_minio = [(part, minio.secret_key) for part in (minio, nessie, iceberg_rest)]
+    for part, secret in (*of_minio, (postgres, postgres.password)):
         assert secret not in " ".join(part.process.command)
         assert secret not in part.process.log.read_text()

