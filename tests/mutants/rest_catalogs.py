@@ -10,6 +10,8 @@ EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 FOLDERS = "fluss_lab/lake/iceberg/table/table_folders.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_rest_expiry.py"
 IN_FOLDERS = "tests/unit/lake/iceberg/table/test_table_folders.py"
+STORE_ERRORS = "fluss_lab/lake/iceberg/files/store_errors.py"
+IN_STORES = "tests/unit/lake/iceberg/files/test_store_errors.py"
 IN_CALLS = "tests/unit/tiering/round/test_catalog_calls.py"
 
 REST_CATALOGS = (
@@ -108,5 +110,45 @@ REST_CATALOGS = (
         "            left.isdisjoint(plan.snapshot_ids)\n",
         "            left is not None\n",
         (f"{IN_EXPIRY}::test_an_expiry_that_is_not_found_may_still_come",),
+    ),
+    Mutant(
+        "ended_tokens_of_a_store_taken_for_its_failure",
+        "P10",
+        STORE_ERRORS,
+        "|EXPIRED_?TOKEN|INVALID_?TOKEN",
+        "",
+        (f"{IN_STORES}::test_what_arrow_says_of_a_store",),
+    ),
+    Mutant(
+        "a_full_store_said_to_be_away",
+        "P9",
+        STORE_ERRORS,
+        "    if _STORE.search(text) and _FULL.search(text):",
+        "    if not text:",
+        (f"{IN_STORES}::test_what_arrow_says_of_a_store",),
+    ),
+    Mutant(
+        "passwords_in_addresses_shown",
+        "P10",
+        STORE_ERRORS,
+        'mask_secret("", str(error))',
+        "str(error)",
+        (f"{IN_STORES}::test_a_page_of_a_proxy_and_a_password_are_not_shown",),
+    ),
+    Mutant(
+        "a_rolled_back_statement_not_tried_again",
+        "P12",
+        "fluss_lab/lake/iceberg/table/catalog_access.py",
+        "if cause is not None and sql_state(cause) in _IN_THE_WAY:",
+        "if cause is None:",
+        (f"{IN_STORES}::test_a_database_that_rolled_back_for_another_one_is_tried_again",),
+    ),
+    Mutant(
+        "ways_of_authentication_accepted_and_not_taken",
+        "P10",
+        "fluss_lab/lake/iceberg/table/catalog_access.py",
+        "settings = _nested({**settings, CATALOG_PROPERTY: REST_CATALOG})",
+        "settings = {**settings, CATALOG_PROPERTY: REST_CATALOG}",
+        (f"{IN_REST}::test_ways_of_authentication_are_taken_from_flat_options",),
     ),
 )

@@ -21,6 +21,7 @@ from fluss_lab.errors import (
     StorageError,
     UnavailableError,
 )
+from fluss_lab.model.config.lake_options import mask_secret
 
 #: What can be done about a damaged metadata file.
 REMEDY: Final = (
@@ -31,7 +32,14 @@ REMEDY: Final = (
 _SQLITE_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 #: Marks of errors that come from a store and not from the bytes of a file.
 _STORE: Final = re.compile(r"AWS Error|GCS|Azure|HTTP status|curlCode|Errno|errno|\[Windows error")
-_ACCESS: Final = re.compile(r"ACCESS_DENIED|code 15\b|INVALID_ACCESS_KEY|SIGNATURE|HTTP status 40[13]|Forbidden", re.I)
+#: A question for a file's head is answered without a text: of tokens that have expired by nothing but status 400.
+_ACCESS: Final = re.compile(
+    r"ACCESS_DENIED|code 15\b|INVALID_ACCESS_KEY|SIGNATURE|HTTP status 40[13]|Forbidden|EXPIRED_?TOKEN|INVALID_?TOKEN"
+    r"|TOO_SKEWED|HTTP status 400\) during Head",
+    re.I,
+)
+_FULL: Final = re.compile(r"HTTP status 507|StorageFull|QuotaExceeded|InsufficientStorage", re.I)
+_OFTEN: Final = re.compile(r"HTTP status 429|TooManyRequests", re.I)
 _LATER: Final = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|THROTTL|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status 5\d\d"
     r"|timed? ?out|Could ?n.t connect|connection (reset|refused|aborted)",
@@ -52,6 +60,11 @@ _NO_ACCESS: Final = re.compile(
 _TOO_OFTEN: Final = re.compile(r"Throttl|TooManyRequests|SlowDown|RequestLimitExceeded")
 _NO_ANSWER: Final = re.compile(r"Connect|Timeout|TimedOut|ServiceUnavailable|Internal|HTTPClient|ServerDisconnected")
 _HTTP_FAILED: Final = 500
+#: Connections that a PostgreSQL server refuses have no SQLSTATE, but its words.
+_PASSWORD: Final = re.compile(r"authentication failed|no password supplied|no pg_hba.conf entry", re.I)
+_NO_DATABASE: Final = re.compile(r'database ".*" does not exist', re.I)
+#: Characters of another program's error in a message: it may be a page of HTML.
+SAID_MAX: Final = 600
 
 
 def library_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
@@ -74,6 +87,14 @@ def store_error(what: str, error: BaseException) -> FlussError | None:
     text = str(error)
     if isinstance(error, PermissionError) or _ACCESS.search(text):
         return AuthenticationError(f"{what}: the store refused access: {error}; check the credentials and permissions")
+    if _STORE.search(text) and _FULL.search(text):
+        return StorageError(f"{what}: the store is full: {error}; free space there and try again")
+    if _STORE.search(text) and _OFTEN.search(text):
+        return ResourceExhaustedError(f"{what}: the store is asked too often: {error}; try again later")
+    if "NO_SUCH_BUCKET" in text:
+        return StorageError(
+            f"{what}: the store has no such bucket: {error}; make it, or correct the warehouse or endpoint"
+        )
     if isinstance(error, ConnectionError | TimeoutError) or (_STORE.search(text) and _LATER.search(text)):
         return ServerUnavailableError(f"{what}: the store does not answer: {error}; try again")
     if error.errno is not None or _STORE.search(text):
@@ -90,7 +111,8 @@ def write_error(what: str, error: Exception) -> FlussError:
     """
     found = store_error(what, error)
     is_remote = not isinstance(error, OSError) or error.errno is None
-    if isinstance(found, UnavailableError) or (isinstance(found, AuthenticationError) and is_remote):
+    says_why = (AuthenticationError, ResourceExhaustedError, StorageError)
+    if isinstance(found, UnavailableError) or (isinstance(found, says_why) and is_remote):
         return type(found)(f"{found}; nothing of it was committed")
     return StorageError(f"{what}: {error}; free space or mend the storage, nothing of it was committed")
 
@@ -126,7 +148,7 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, library_errors()):
         return _library_error(f"{what}: the catalog", error)
     if isinstance(error, RequestException):
-        return ServerUnavailableError(f"{what}: the catalog does not answer: {error}; try again when it runs")
+        return ServerUnavailableError(f"{what}: the catalog does not answer: {said(error)}; try again when it runs")
     if isinstance(error, DBAPIError):
         return _database_error(what, error.orig or error)
     if isinstance(error, ArgumentError):
@@ -151,11 +173,14 @@ def _library_error(who: str, error: Any) -> FlussError:
     return StorageError(f"{who} failed ({kind}): {error}; mend the storage and try again")
 
 
+def sql_state(cause: BaseException) -> str:
+    """Return the SQLSTATE that a database answered with, as drivers of PostgreSQL keep it; empty: it answered nothing."""
+    return str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or "")
+
+
 def _database_error(what: str, cause: BaseException) -> FlussError:
     if not isinstance(cause, sqlite3.Error):
-        return ServerUnavailableError(
-            f"{what}: the catalog's database does not answer: {cause}; try again when it runs"
-        )
+        return _server_error(what, sql_state(cause), said(cause))
     # Without a code: text that is none.
     code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if (code & 0xFF) in _SQLITE_DAMAGED:
@@ -166,17 +191,37 @@ def _database_error(what: str, cause: BaseException) -> FlussError:
     return StorageError(f"{what}: the catalog's SQLite file cannot be used: {cause}; mend the storage and try again")
 
 
+def _server_error(what: str, state: str, text: str) -> FlussError:
+    """Return what an error of a database server means, by the class of its SQLSTATE."""
+    who = f"{what}: the catalog's database"
+    if state.startswith("28") or state == "42501" or (not state and _PASSWORD.search(text)):
+        return AuthenticationError(f"{who} refused access: {text}; check user, password and privileges")
+    if state.startswith("53"):
+        return ResourceExhaustedError(f"{who} has no room for it: {text}; try again later")
+    if state.startswith("3D") or (not state and _NO_DATABASE.search(text)):
+        return InvalidPropertyError(f"{who} is not there: {text}; make it, or correct the catalog's uri")
+    if state.startswith(("22", "42")):
+        return StorageError(f"{who} refused the statement: {text}; its tables are not those of a catalog")
+    return ServerUnavailableError(f"{who} does not answer: {text}; try again when it runs")
+
+
+def said(error: BaseException) -> str:
+    """Return an error's text as messages have it: without passwords in addresses, and no whole page of a proxy."""
+    text = " ".join(mask_secret("", str(error)).split())
+    return text if len(text) <= SAID_MAX else f"{text[:SAID_MAX]}..."
+
+
 def _rest_error(what: str, error: Exception) -> FlussError | None:
     from pyiceberg import exceptions
 
     if isinstance(error, exceptions.CommitFailedException | exceptions.CommitStateUnknownException):
         return None
     if isinstance(error, exceptions.AuthorizationExpiredError):
-        return AuthenticationError(f"{what}: the catalog's credentials have expired: {error}")
+        return AuthenticationError(f"{what}: the catalog's credentials have expired: {said(error)}")
     if isinstance(error, exceptions.TooManyRequestsError):
-        return ResourceExhaustedError(f"{what}: the catalog is asked too often: {error}; try again later")
+        return ResourceExhaustedError(f"{what}: the catalog is asked too often: {said(error)}; try again later")
     if isinstance(error, exceptions.BadRequestError):
-        return InvalidRequestError(f"{what}: the catalog refused the request: {error}")
+        return InvalidRequestError(f"{what}: the catalog refused the request: {said(error)}")
     if isinstance(error, exceptions.RESTError):
-        return ServerUnavailableError(f"{what}: the catalog failed: {type(error).__name__}: {error}; try again")
+        return ServerUnavailableError(f"{what}: the catalog failed: {type(error).__name__}: {said(error)}; try again")
     return None

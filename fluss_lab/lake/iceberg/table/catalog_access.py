@@ -27,7 +27,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
     UnavailableError,
 )
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY, catalog_error, store_error
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY, catalog_error, said, sql_state, store_error
 from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
 
@@ -55,6 +55,16 @@ NAME_DEFAULT: Final = "fluss_lab"
 #: within the 30 s for which clients wait.
 LOCKED_TRIES: Final = 3
 LOCKED_PAUSE_S: Final = 0.2
+#: SQLSTATEs after which a statement was rolled back because of another one: serialization, deadlock, a lock not had.
+_IN_THE_WAY: Final = frozenset({"40001", "40P01", "55P03"})
+#: Drivers of databases that SQLAlchemy loads by a URI, and the packages that have them.
+_DRIVERS: Final = {
+    "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "asyncpg": "asyncpg", "pg8000": "pg8000",
+    "MySQLdb": "mysqlclient", "pymysql": "pymysql",
+}  # fmt: skip
+#: Beginnings of the keys that pyiceberg takes as mappings, and keys in these that are numbers.
+_NESTED: Final = frozenset({"auth", "ssl"})
+_SECONDS: Final = frozenset({"refresh_margin", "expires_in"})
 #: Characters that end a path when pyiceberg reads a location as a URI.
 _BAD_IN_LOCATION: Final = "?#"
 
@@ -235,7 +245,7 @@ class _Loading:
 
 
 class CatalogLockedError(UnavailableError):
-    """Another connection holds the catalog's SQLite file locked. Nothing was changed."""
+    """Another connection holds the catalog's database locked. Nothing was changed."""
 
 
 def identifier(path: TablePath) -> tuple[str, str]:
@@ -258,7 +268,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     settings = {IO_PROPERTY: DURABLE_IO, **properties}
     if is_rest(settings) and CATALOG_PROPERTY not in settings:
         settings.pop("type", None)
-        settings[CATALOG_PROPERTY] = REST_CATALOG
+        settings = _nested({**settings, CATALOG_PROPERTY: REST_CATALOG})
     database = sqlite_file(settings.get("uri", ""))
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -269,6 +279,23 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     if database is not None:
         _make_durable(catalog)
     return catalog
+
+
+def _nested(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings with those under ``auth.`` and ``ssl.`` as pyiceberg reads them: as mappings in one another."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        head, *rest = key.split(".")
+        if head not in _NESTED or not rest:
+            found[key] = value
+            continue
+        place = found
+        for name in (head, *rest[:-1]):
+            place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                raise ValueError(f"{key}: {name!r} has a value of its own already")
+        place[rest[-1]] = int(value) if rest[-1] in _SECONDS else value
+    return found
 
 
 def sqlite_file(uri: str) -> Path | None:
@@ -303,15 +330,17 @@ def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:
     try:
         return action()
     except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as error:
-        raise AuthenticationError(f"{what}: the catalog refused the credentials: {error}") from error
+        raise AuthenticationError(f"{what}: the catalog refused the credentials: {said(error)}") from error
     except exceptions.ServiceUnavailableError as error:
-        raise ServerUnavailableError(f"{what}: the catalog is not available: {error}") from error
+        raise ServerUnavailableError(f"{what}: the catalog is not available: {said(error)}") from error
     except (exceptions.NotInstalledError, exceptions.NoSuchPropertyException, ImportError) as error:
-        raise InvalidPropertyError(f"{what}: {error}") from error
+        # pyiceberg says of every driver that is absent that SQLAlchemy is.
+        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        raise InvalidPropertyError(f"{what}: {cause}{_to_install(getattr(cause, 'name', None))}") from error
     except Exception as error:
         if is_locked(error):
             raise CatalogLockedError(
-                f"{what}: the catalog's SQLite file is locked by another process; try again, or find who holds it"
+                f"{what}: the catalog's database is locked by another process; try again, or find who holds it"
             ) from error
         if not sent and not isinstance(error, FlussError):
             found = catalog_error(str(what), error)
@@ -322,12 +351,22 @@ def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:
         raise
 
 
+def _to_install(module: str | None) -> str:
+    """Return what to do about a database's driver that is absent: the product comes with SQLite's alone."""
+    package = _DRIVERS.get(module or "")
+    return (
+        "" if package is None else f": the catalog's uri needs a driver that is not installed: pip install '{package}'"
+    )
+
+
 def is_locked(error: BaseException) -> bool:
-    """Return whether an error is SQLite's answer that another connection holds the lock. Then nothing was changed."""
+    """Return whether an error is the database's answer that another connection is in the way. Then nothing was changed."""
     import sqlite3
 
-    from sqlalchemy.exc import OperationalError
+    from sqlalchemy.exc import DBAPIError
 
-    cause = error.orig if isinstance(error, OperationalError) else error
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if cause is not None and sql_state(cause) in _IN_THE_WAY:
+        return True
     code = getattr(cause, "sqlite_errorcode", 0)
     return isinstance(cause, sqlite3.OperationalError) and (code & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -1,5 +1,7 @@
 """Errors of catalogs and stores: the house's, by which a caller knows whether to wait, to fix, or to restore."""
 
+import importlib.util
+import re
 import sqlite3
 import sys
 import threading
@@ -25,9 +27,11 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     catalog_error,
     library_errors,
     read_error,
+    said,
     store_error,
     write_error,
 )
+from fluss_lab.lake.iceberg.table import catalog_access
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.model import TablePath
 from tests.unit.lake.conftest import Lake
@@ -231,3 +235,140 @@ def test_what_cannot_be_written_says_whether_to_try_again():
     assert "nothing of it was committed" in str(away)
     for error in (OSError(28, "No space left on device"), PermissionError(13, "no")):
         assert type(write_error("lake file x", error)) is StorageError
+
+
+#: What Arrow said of a MinIO, and of a server that answered as one that is full or overloaded.
+REAL = {
+    "When initiating multiple part upload for key 'x' in bucket 'b': AWS Error NO_SUCH_BUCKET during CreateMultipartUpload "
+    "operation: The specified bucket does not exist (Request ID: 18EA)": (StorageError, "no such bucket"),
+    "When listing objects under key '' in bucket 'b': AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation: The specified "
+    "bucket does not exist": (StorageError, "no such bucket"),
+    "When reading information for key 'x' in bucket 'lake': AWS Error ACCESS_DENIED during HeadObject operation: No response "
+    "body.": (AuthenticationError, "refused access"),
+    "When initiating multiple part upload for key 'y' in bucket 'lake': AWS Error INVALID_ACCESS_KEY_ID during "
+    "CreateMultipartUpload operation: The Access Key Id you provided does not exist in our records.": (
+        AuthenticationError, "refused access",
+    ),
+    "When listing objects under key '' in bucket 'lake': AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: The "
+    "request signature we calculated does not match": (AuthenticationError, "refused access"),
+    "When listing objects under key '' in bucket 'lake': AWS Error UNKNOWN (HTTP status 403) during ListObjectsV2 operation: "
+    "Unable to parse ExceptionName: InvalidTokenId Message: The security token included in the request is invalid": (
+        AuthenticationError, "refused access",
+    ),
+    "When listing objects under key '' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 operation: "
+    "Unable to parse ExceptionName: ExpiredToken Message: The provided token has expired.": (
+        AuthenticationError, "refused access",
+    ),
+    "When reading information for key 'x' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No "
+    "response body.": (AuthenticationError, "refused access"),
+    "When listing objects under key '' in bucket 'lake': AWS Error REQUEST_TIME_TOO_SKEWED during ListObjectsV2 operation: x": (
+        AuthenticationError, "refused access",
+    ),
+    "When initiating multiple part upload for key 'y' in bucket 'lake': AWS Error SLOW_DOWN during CreateMultipartUpload "
+    "operation: Please reduce your request rate": (ServerUnavailableError, "does not answer"),
+    "When reading information for key 'x' in bucket 'lake': AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No "
+    "response body.": (ServerUnavailableError, "does not answer"),
+    "When listing objects under key '' in bucket 'lake': AWS Error INTERNAL_FAILURE during ListObjectsV2 operation: x": (
+        ServerUnavailableError, "does not answer",
+    ),
+    "When initiating multiple part upload for key 'y' in bucket 'lake': AWS Error UNKNOWN (HTTP status 502) during "
+    "CreateMultipartUpload operation: ": (ServerUnavailableError, "does not answer"),
+    "When listing objects under key '' in bucket 'lake': AWS Error UNKNOWN (HTTP status 429) during ListObjectsV2 operation: "
+    "Unable to parse ExceptionName: TooManyRequests Message: x": (ResourceExhaustedError, "too often"),
+    "When initiating multiple part upload for key 'y' in bucket 'lake': AWS Error UNKNOWN (HTTP status 507) during "
+    "CreateMultipartUpload operation: Unable to parse ExceptionName: XMinioStorageFull Message: Storage backend has reached its "
+    "minimum free drive threshold.": (StorageError, "is full"),
+    "When reading information for key 'x' in bucket 'lake': AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: "
+    "7, Could not connect to server; Details: Failed to connect to 127.0.0.1:1 after 0 ms": (
+        ServerUnavailableError, "does not answer",
+    ),
+    "When initiating multiple part upload for key 'y' in bucket 'lake': AWS Error NETWORK_CONNECTION during "
+    "CreateMultipartUpload operation: curlCode: 6, Could not resolve hostname; Details: Could not resolve host: no.such.host": (
+        ServerUnavailableError, "does not answer",
+    ),
+    "When reading information for key 'x' in bucket 'lake': AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: "
+    "28, Timeout was reached; Details: Operation too slow.": (ServerUnavailableError, "does not answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REAL)
+def test_what_arrow_says_of_a_store(text):
+    expected, words = REAL[text]
+    for found in (
+        store_error("lake file s3://lake/x", OSError(text)),
+        read_error("lake file s3://lake/x", "Parquet file", OSError(text)),
+    ):
+        assert type(found) is expected
+        assert words in str(found)
+        assert "s3://lake/x" in str(found)
+    written = write_error("lake file s3://lake/x", OSError(text))
+    assert type(written) is expected
+    assert str(written).endswith("nothing of it was committed")
+
+
+class PostgresError(Exception):
+    """Stands for the errors of PostgreSQL's drivers: with the state that the server answered, or with the driver's words."""
+
+    def __init__(self, text: str, state: str | None = None) -> None:
+        super().__init__(text)
+        self.sqlstate = state
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PostgresError("server closed the connection unexpectedly"), ServerUnavailableError),
+        (PostgresError("terminating connection due to administrator command", "57P01"), ServerUnavailableError),
+        (PostgresError('password authentication failed for user "x"'), AuthenticationError),
+        (PostgresError("permission denied for table iceberg_tables", "42501"), AuthenticationError),
+        (PostgresError('database "lake" does not exist'), InvalidPropertyError),
+        (PostgresError("too many clients already", "53300"), ResourceExhaustedError),
+        (PostgresError("could not extend file: No space left on device", "53100"), ResourceExhaustedError),
+        (PostgresError('relation "iceberg_tables" does not exist', "42P01"), StorageError),
+    ],
+)
+def test_what_a_database_server_answers(error, expected):
+    from sqlalchemy.exc import OperationalError
+
+    found = catalog_error("load lake table db.t", OperationalError("SELECT 1", {"p": "hidden"}, error))
+    assert type(found) is expected
+    assert str(error) in str(found)
+    assert "hidden" not in str(found)
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+def test_a_database_that_rolled_back_for_another_one_is_tried_again(tmp_path, monkeypatch, state):
+    from sqlalchemy.exc import OperationalError
+
+    monkeypatch.setattr(catalog_access, "LOCKED_PAUSE_S", 0.001)
+    access = CatalogAccess(
+        {"name": "s", "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"{tmp_path}"}
+    )
+    left = [OperationalError("UPDATE", {}, PostgresError("could not serialize access", state)) for _ in range(2)]
+
+    def action(_catalog: object) -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    assert access.call("x", action) == "done"
+
+
+@pytest.mark.parametrize(
+    ("uri", "package"),
+    [("postgresql+psycopg://h/d", "psycopg[binary]"), ("postgresql+psycopg2://h/d", "psycopg2-binary")],
+)
+def test_a_driver_that_is_absent_is_named_with_what_to_install(uri, package):
+    module = package.partition("[")[0].removesuffix("-binary")
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
+    with pytest.raises(InvalidPropertyError, match=re.escape(f"pip install '{package}'")):
+        CatalogAccess({"type": "sql", "uri": uri, "warehouse": "/w"}).catalog()
+
+
+def test_a_page_of_a_proxy_and_a_password_are_not_shown(rest):
+    rest.status, rest.body = 502, b"<html>" + b"x" * 5000 + b"</html>"
+    with pytest.raises(ServerUnavailableError) as caught:
+        rest.access.load_table(PATH)
+    assert len(str(caught.value)) < 1000
+    assert said(ValueError("at postgresql://me:secret@host/db")) == "at postgresql://me:********@host/db"

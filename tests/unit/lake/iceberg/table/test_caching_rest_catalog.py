@@ -102,3 +102,32 @@ def test_prefix_and_headers(rest):
 def test_a_table_without_its_older_snapshots_is_no_base_for_tiering():
     with pytest.raises(InvalidPropertyError, match="snapshot-loading-mode: expected all, found 'refs'"):
         CatalogAccess({"type": "rest", "uri": "http://x", "snapshot-loading-mode": "refs"})
+
+
+def test_ways_of_authentication_are_taken_from_flat_options(rest):
+    """pyiceberg reads them as mappings, which options are not: they would be accepted and do nothing."""
+    lake = RestLake(rest, **{"auth.type": "basic", "auth.basic.username": "me", "auth.basic.password": "right"})
+    lake.table(COLUMNS)
+    assert rest.seen[-1]["Authorization"] == "Basic bWU6cmlnaHQ="
+    with pytest.raises(InvalidPropertyError, match="'basic' has a value of its own"):
+        CatalogAccess(rest.client(**{"auth.basic": "x", "auth.basic.username": "me"})).catalog()
+
+
+def test_vended_credentials_reach_tasks_and_the_catalogs_do_not(rest):
+    issued = []
+
+    def vend() -> dict[str, str]:
+        issued.append(1)
+        return {"s3.access-key-id": f"id{len(issued)}", "s3.secret-access-key": "vended", "s3.session-token": "short"}
+
+    rest.credential = "me:right"
+    rest.vended = vend
+    lake = RestLake(rest)
+    info = lake.table(COLUMNS)
+    first, second = (lake.factory.describe_table(info)["io_properties"] for _ in range(2))
+    # Of each load its own: a task that is planned later has later ones.
+    assert first["s3.access-key-id"] != second["s3.access-key-id"]
+    assert second["s3.session-token"] == "short"
+    assert "right" not in str(second)
+    assert not set(second) & {"credential", "token", "auth.manager"}
+    lake.append(info, pa.record_batch({"id": [1]}))
