@@ -40,6 +40,10 @@ def _has_room_in_memory() -> bool:
 _QUICK = ("model", "records", "rpc")
 
 
+#: Objects, and passes of the younger generation, until a search for garbage in each of the three: a tenth of a run went there.
+_GARBAGE = (20_000, 20, 50)
+
+
 #: What starts processes, as a module of tests imports it: seconds each.
 _PROCESSES = frozenset({"ServerProcess", "TiererProcess", "multiprocessing", "subprocess"})
 
@@ -63,8 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep what is imported and collected out of the search for garbage: it is there until the end."""
+    """Keep what is imported and collected out of the search for garbage, which is seldom: it is there until the end."""
     gc.disable()
+    gc.set_threshold(*_GARBAGE)
     try:
         return (yield)
     finally:
