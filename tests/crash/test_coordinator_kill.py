@@ -8,7 +8,7 @@ from fluss_lab.errors import LakeSnapshotNotFoundError, ServerUnavailableError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.testing import ServerProcess
+from fluss_lab.testing import EmbeddedCluster, ServerProcess
 
 PATH = pb.PbTablePath(database_name="d", table_name="t")
 LAKE = {"table.datalake.enabled": True}
@@ -68,16 +68,13 @@ def test_killed_while_a_lake_enabled_table_is_created(tmp_path, point):
 
 
 def test_killed_while_a_table_is_dropped(tmp_path):
-    server = ServerProcess(tmp_path / "my lab")
+    with EmbeddedCluster(tmp_path / "my lab") as before:
+        before.connection.admin().create_database("d")
+        descriptor = make_descriptor({"x": "bigint", "y": "string"}, buckets=2, properties=LAKE)
+        before.connection.admin().create_table(TablePath("d", "t"), descriptor)
+    server = ServerProcess(tmp_path / "my lab", env={"FLUSS_LAB_FAILPOINTS": "coordinator.ddl.after_commit=kill"})
     server.start()
     try:
-        server.connection.admin().create_database("d")
-        channel = gateway(server)
-        create(channel, x="bigint", y="string")
-        channel.close()
-        server.stop()
-        server.env["FLUSS_LAB_FAILPOINTS"] = "coordinator.ddl.after_commit=kill"
-        server.start()
         request = pb.DropTableRequest(table_path=PATH, ignore_if_not_exists=False)
         killed_in(server, lambda channel: channel.coordinator().drop_table(request))
         assert server.connection.admin().tables("d") == []

@@ -8,7 +8,7 @@ import pytest
 from fluss_lab.errors import InvalidSchemaError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.testing import ServerProcess
+from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
@@ -20,18 +20,19 @@ CLIENT = {"client.request-timeout": "3min"}
 
 @pytest.fixture
 def server(tmp_path):
+    """A server that is not started yet, on a lab that one in this process has filled."""
+    with EmbeddedCluster(tmp_path / "my lab") as cluster:
+        admin = cluster.connection.admin()
+        admin.create_database("d")
+        descriptor = make_descriptor(
+            {"id": "bigint", "month": "string"}, partitioned_by=["month"], buckets=2,
+            properties={"table.datalake.enabled": True, "table.datalake.freshness": "1h"},
+        )  # fmt: skip
+        admin.create_table(PATH, descriptor)
+        append(cluster, range(20))
+        tier(cluster)
+        append(cluster, range(20, 40))
     made = ServerProcess(tmp_path / "my lab", client=CLIENT)
-    made.start()
-    admin = made.connection.admin()
-    admin.create_database("d")
-    descriptor = make_descriptor(
-        {"id": "bigint", "month": "string"}, partitioned_by=["month"], buckets=2,
-        properties={"table.datalake.enabled": True, "table.datalake.freshness": "1h"},
-    )  # fmt: skip
-    admin.create_table(PATH, descriptor)
-    append(made, range(20))
-    tier(made)
-    append(made, range(20, 40))
     yield made
     made.close()
 
@@ -54,7 +55,6 @@ def lake_columns(server) -> list[str]:
 
 def killed_meanwhile(server, point, action):
     """Run an action whose server kills itself at a failpoint, and is started again while the client still asks."""
-    server.stop()
     server.env["FLUSS_LAB_FAILPOINTS"] = f"{point}=kill"
     server.start()
     outcome = []
@@ -77,12 +77,13 @@ def killed_meanwhile(server, point, action):
 
 @pytest.mark.parametrize("point", ["coordinator.ddl.after_lake", "coordinator.ddl.after_commit"])
 def test_killed_while_columns_are_added(server, point):
-    admin = server.connection.admin()
-    answer = killed_meanwhile(server, point, lambda: admin.alter_table(PATH, add_columns={"note": "string"}))
+    answer = killed_meanwhile(
+        server, point, lambda: server.connection.admin().alter_table(PATH, add_columns={"note": "string"})
+    )
     assert answer.schema.names == ["id", "month", "note"]
     assert lake_columns(server) == ["id", "month", "note", "__bucket", "__offset", "__timestamp"]
     with pytest.raises(InvalidSchemaError, match="twice"):
-        admin.alter_table(PATH, add_columns={"note": "string"})
+        server.connection.admin().alter_table(PATH, add_columns={"note": "string"})
     with server.connection.append_writer(PATH) as writer:
         writer.append([{"id": 40, "month": MONTHS[0], "note": "new"}]).result()
     tier(server)
@@ -93,9 +94,10 @@ def test_killed_while_columns_are_added(server, point):
 
 @pytest.mark.parametrize("point", ["coordinator.ddl.after_commit", "coordinator.ddl.after_lake_partition"])
 def test_killed_while_a_partition_goes_from_the_lake(server, point):
-    admin = server.connection.admin()
     drop = {"month": MONTHS[0]}
-    assert killed_meanwhile(server, point, lambda: admin.drop_partition(PATH, drop, lake=True)) is None
+    assert (
+        killed_meanwhile(server, point, lambda: server.connection.admin().drop_partition(PATH, drop, lake=True)) is None
+    )
     # Whoever was first, the repeated call or the coordinator's own care: the name is free.
     append(server, [40])
     tier(server)

@@ -17,7 +17,7 @@ import pytest
 from fluss_lab.client import AppendResult, Connection, read_range
 from fluss_lab.errors import FlussError, ServerUnavailableError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
-from fluss_lab.testing import ServerProcess
+from fluss_lab.testing import EmbeddedCluster, ServerProcess
 
 #: A restart takes about a second; on a machine whose disk stalls, half a minute was seen.
 PATIENCE_S = 240.0
@@ -205,14 +205,17 @@ def test_calls_made_while_the_server_is_away_succeed_when_it_is_back(server):
 
 @pytest.mark.parametrize("what", ["table", "alter", "partition", "drop_partition", "drop_table"])
 def test_a_change_that_acted_before_the_server_died_is_recognised_as_ours(tmp_path, what):
-    with ServerProcess(tmp_path / "lab", client=CLIENT) as server:
-        admin = server.connection.admin()
+    descriptor = make_descriptor({"id": "int", "p": "string"}, partitioned_by=["p"])
+    with EmbeddedCluster(tmp_path / "lab") as before:
+        admin = before.connection.admin()
         admin.create_database("db")
-        descriptor = make_descriptor({"id": "int", "p": "string"}, partitioned_by=["p"])
         if what != "table":
             admin.create_table(PATH, descriptor)
         if what == "drop_partition":
             admin.create_partition(PATH, {"p": "a"})
+    env = {"FLUSS_LAB_FAILPOINTS": "coordinator.ddl.after_commit=kill"}
+    with ServerProcess(tmp_path / "lab", env=env, client=CLIENT) as server:
+        admin = server.connection.admin()
         calls: dict[str, Callable[[], object]] = {
             "table": lambda: admin.create_table(PATH, descriptor),
             "alter": lambda: admin.alter_table(PATH, set={"table.log.ttl": "2d"}),
@@ -220,9 +223,6 @@ def test_a_change_that_acted_before_the_server_died_is_recognised_as_ours(tmp_pa
             "drop_partition": lambda: admin.drop_partition(PATH, {"p": "a"}),
             "drop_table": lambda: admin.drop_table(PATH),
         }
-        server.stop()
-        server.env = {"FLUSS_LAB_FAILPOINTS": "coordinator.ddl.after_commit=kill"}
-        server.start()
         outcome: list[object] = []
 
         def run() -> None:
