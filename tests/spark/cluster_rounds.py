@@ -250,6 +250,8 @@ def _stopped(mark: str) -> list[int]:
 def main(master: str, steps: list[str]) -> None:
     """Run steps on a master."""
     settings = {
+        # As of the driver's JVM in tests: none lives long enough for what the second compiler makes.
+        "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
         # Executors that come up a moment later are waited for, so that tasks spread over all of them.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.speculation": "true" if "speculation" in steps else "false",

@@ -43,7 +43,7 @@ def child(folder, then, code):
         # Where the launcher of this Java goes: it would stay in the user's own for ever.
         "XDG_CACHE_HOME": str(folder / "cache"),
         # Whoever chooses so gets no archive of classes, nor the JVM that makes one.
-        "SPARK_SUBMIT_OPTS": "-Xshare:auto",
+        "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} -Xshare:auto",
     }
     env.pop("GRPC_VERBOSITY", None)  # which pyspark sets, in the midst of the start
     return subprocess.Popen(
