@@ -70,7 +70,7 @@ def test_the_job_notebooks_run_again_and_again(tmp_path):
             properties={"table.datalake.enabled": True},
         )  # fmt: skip
         changes = []
-        for round_number in range(3):
+        for round_number in range(2):
             table.upsert([{"id": key, "x": f"{round_number}"} for key in range(round_number * 10, 40)])
             tiering = run("tier_and_maintain", tmp_path, round_number, lab_folder=str(lab_folder))
             assert (tiering["tables"], tiering["lag"]) == (1, 0)
@@ -81,8 +81,8 @@ def test_the_job_notebooks_run_again_and_again(tmp_path):
             assert Path(report["report"]).read_text().startswith("<!doctype html>")
         again = run("daily_change_report", tmp_path, 9, lab_folder=str(lab_folder), **arguments)
         idle = run("tier_and_maintain", tmp_path, 9, lab_folder=str(lab_folder))
-    assert changes == [40, 2 * 30, 2 * 20]  # new rows, then the images before and after of those that changed
-    assert again["changes"] == 0
+    assert changes == [40, 2 * 30]  # new rows, then the images before and after of those that changed
+    assert again["changes"] == 0, "the last report is where it begins, not the first"
     assert idle["rows"] == 0
 
 
