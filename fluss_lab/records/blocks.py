@@ -18,12 +18,10 @@ serves what was copied, or nothing.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import google_crc32c
@@ -34,6 +32,8 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.records.batch import BatchHeader, split_headers
+from fluss_lab.storage.file_store import FileReader, P, Place
+from fluss_lab.storage.store_location import store_of
 
 LOG_SUFFIX: Final = ".log"
 PREVIOUS_SUFFIX: Final = ".prev"
@@ -77,9 +77,9 @@ class SegmentKey:
     end_offset: int
     size_bytes: int
 
-    def path(self, folder: Path, suffix: str) -> Path:
-        """Return the path of one of its files, in the bucket's remote folder."""
-        return folder / self.segment_id / f"{self.base_offset:020d}{suffix}"
+    def path(self, folder: P, suffix: str) -> P:
+        """Return the place of one of its files, in the bucket's remote folder."""
+        return cast(P, folder / self.segment_id / f"{self.base_offset:020d}{suffix}")
 
 
 class BlockIndex:
@@ -166,9 +166,10 @@ class BlockIndex:
 
 
 class SegmentFile(Closing):
-    """A segment in remote storage, open for reading: it can be read to its end though it is deleted meanwhile.
+    """A segment in remote storage, open for reading. Use it as a context manager.
 
-    Use it as a context manager.
+    In a file system it can be read to its end though it is deleted meanwhile; of an object store, what is read then raises
+    `FileNotFoundError`.
 
     Args:
         folder: The bucket's remote folder.
@@ -179,22 +180,29 @@ class SegmentFile(Closing):
         CorruptDataError: Its index is damaged, or of another segment. The text names the file.
     """
 
-    def __init__(self, folder: Path, key: SegmentKey) -> None:
+    def __init__(self, folder: Place, key: SegmentKey) -> None:
+        self._store = store_of(folder)
         self.path = key.path(folder, LOG_SUFFIX)
         self._previous_path = key.path(folder, PREVIOUS_SUFFIX)
         path = key.path(folder, INDEX_SUFFIX)
-        self.index = BlockIndex.from_bytes(path.read_bytes(), str(path))
+        self.index = BlockIndex.from_bytes(self._store.read(path), str(path))
         if self.index.key != key:
             raise CorruptDataError(f"{path}: expected the index of {key}, found that of {self.index.key}")
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        self._previous_fd: int | None = None
+        self._file = self._store.open(self.path, key.size_bytes)
+        self._previous_file: FileReader | None = None
+        self._block_end = 0
 
     def close(self) -> None:
         """Close the files. Closing again does nothing."""
-        fds, self._fd, self._previous_fd = (self._fd, self._previous_fd), -1, None
-        for fd in fds:
-            if fd is not None and fd >= 0:
-                os.close(fd)
+        self._file.close()
+        if self._previous_file is not None:
+            self._previous_file.close()
+
+    def read_ahead(self, stop: int | None) -> None:
+        """Expect that blocks are read one after another, up to the one before an offset; None: up to the end."""
+        self._block_end = len(self.index)
+        if stop is not None and stop < self.index.key.end_offset:
+            self._block_end = self.index.at_offset(stop - 1) + 1
 
     def block(self, at: int) -> bytes:
         """Return the bytes of a block: whole batches, as they were copied.
@@ -204,7 +212,8 @@ class SegmentFile(Closing):
             OSError: They cannot be read.
         """
         start, stop = self.index.positions(at)
-        data = _read(self._fd, start, stop)
+        until = self.index.positions(self._block_end - 1)[1] if at < self._block_end else stop
+        data = self._file.read(start, stop, until)
         _check(self.path, start, stop, data, self.index.block(at).crc)
         return data
 
@@ -232,22 +241,18 @@ class SegmentFile(Closing):
         """
         if not self.index.has_previous:
             raise CorruptDataError(f"{self.path}: the segment was copied without previous offsets")
-        if self._previous_fd is None:
-            self._previous_fd = os.open(self._previous_path, os.O_RDONLY | os.O_CLOEXEC)
-        start, stop = (VALUE_BYTES * (each - self.index.key.base_offset) for each in self.index.offsets(at))
-        data = _read(self._previous_fd, start, stop)
+        key = self.index.key
+        if self._previous_file is None:
+            size = VALUE_BYTES * (key.end_offset - key.base_offset)
+            self._previous_file = self._store.open(self._previous_path, size)
+        start, stop = (VALUE_BYTES * (each - key.base_offset) for each in self.index.offsets(at))
+        last = self.index.offsets(self._block_end - 1)[1] if at < self._block_end else 0
+        data = self._previous_file.read(start, stop, max(stop, VALUE_BYTES * (last - key.base_offset)))
         _check(self._previous_path, start, stop, data, self.index.block(at).previous_crc)
         return data
 
 
-def _read(fd: int, start: int, stop: int) -> bytes:
-    data = os.pread(fd, stop - start, start)
-    while len(data) < stop - start and (more := os.pread(fd, stop - start - len(data), start + len(data))):
-        data += more
-    return data
-
-
-def _check(path: Path, start: int, stop: int, data: bytes, crc: int) -> None:
+def _check(path: Place, start: int, stop: int, data: bytes, crc: int) -> None:
     if len(data) != stop - start or google_crc32c.value(data) != crc:
         problem = "the CRC does not agree" if len(data) == stop - start else f"found {len(data)} bytes"
         raise CorruptDataError(

@@ -19,14 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, InvalidSchemaError
 from fluss_lab.records.kv_manifest import ChunkFile, ChunkMark, FileMark, SnapshotManifest
+from fluss_lab.storage.file_store import FileWriter, ObjectPath, Place
+from fluss_lab.storage.store_location import store_of
 
 OFFSET_COLUMN: Final = "__offset"
 TIMESTAMP_COLUMN: Final = "__timestamp"
 #: Read and summed at once: fits the processor's cache.
 _BLOCK_BYTES: Final = 1 << 20
+_MISSING: Final = "the file of a snapshot is missing"
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 
@@ -69,18 +71,15 @@ class _Checked:
 
     closed = False
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, file: FileWriter) -> None:
+        self._file = file
         self.size_bytes = 0
         self.crc = 0
 
     def write(self, data: bytes | pa.Buffer) -> int:
         """Write all of the data."""
         self.crc = google_crc32c.extend(self.crc, data)
-        left = memoryview(data)
-        while left:
-            # A short write is what a disk that is almost full answers.
-            left = left[os.write(self._fd, left) :]
+        self._file.write(data)
         size = len(memoryview(data))
         self.size_bytes += size
         return size
@@ -92,7 +91,7 @@ class _Checked:
         """Nothing is held back."""
 
     def close(self) -> None:
-        """The descriptor is the caller's."""
+        """The file is the caller's."""
 
     def writable(self) -> bool:
         return True
@@ -104,44 +103,38 @@ class _Checked:
         return False
 
 
-def write_chunks(path: Path, chunks: Sequence[ChunkRows]) -> FileMark:
+def write_chunks(path: Place, chunks: Sequence[ChunkRows]) -> FileMark:
     """Write a new file of chunks, all of one schema, and make its content durable; its name is not yet.
 
     Args:
-        path: A file that does not exist, in a folder that does.
+        path: A file that does not exist, in a folder that does; to an object store it goes whole, and is in memory until then.
         chunks: At least one.
 
     Raises:
-        OSError: The file system refused; a part of the file may be there.
+        FileExistsError: There is such a file.
+        OSError: The store refused.
     """
     schema = stored_schema(chunks[0].rows.schema)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        sink = _Checked(fd)
+    with store_of(path).create(path) as file:
+        sink = _Checked(file)
         with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema) as writer:
             for chunk in chunks:
                 columns = [*chunk.rows.columns, pa.array(chunk.offsets), pa.array(chunk.timestamps_ms)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        files.fsync_file(fd)
-    finally:
-        os.close(fd)
     return FileMark(path.name, sink.size_bytes, sink.crc)
 
 
-def write_live(path: Path, live: Sequence[Booleans]) -> FileMark:
+def write_live(path: Place, live: Sequence[Booleans]) -> FileMark:
     """Write a new file of live bits, and make its content durable; its name is not yet.
 
     Raises:
-        OSError: The file system refused; a part of the file may be there.
+        FileExistsError: There is such a file.
+        OSError: The store refused.
     """
     data = b"".join(np.packbits(each, bitorder="little").tobytes() for each in live)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        sink = _Checked(fd)
+    with store_of(path).create(path) as file:
+        sink = _Checked(file)
         sink.write(data)
-        files.fsync_file(fd)
-    finally:
-        os.close(fd)
     return FileMark(path.name, sink.size_bytes, sink.crc)
 
 
@@ -149,7 +142,7 @@ def write_live(path: Path, live: Sequence[Booleans]) -> FileMark:
 
 
 def read_chunks(
-    folder: Path, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema], *, validate: bool = False
+    folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema], *, validate: bool = False
 ) -> Iterator[StoredChunk]:
     """Yield the chunks of a snapshot, in order. Each file is checked before anything of it is yielded.
 
@@ -163,7 +156,8 @@ def read_chunks(
         InvalidSchemaError: A schema of the snapshot is not among `schemas`. The files may be right.
         OSError: The file system refused to read.
 
-    Cost: the CRC of each file, at the speed of memory or disk; rows are mapped, not copied.
+    Cost: the CRC of each file, at the speed of memory or disk; rows are mapped, not copied. Of an object store a request and
+        the memory for each file, as long as rows of it are used.
     """
     if unknown := sorted(set(manifest.schema_ids) - set(schemas)):
         raise InvalidSchemaError(
@@ -193,7 +187,7 @@ def read_chunks(
         )
 
 
-def check_files(folder: Path, manifest: SnapshotManifest) -> None:
+def check_files(folder: Place, manifest: SnapshotManifest) -> None:
     """Raise unless every file that a snapshot needs has the right size and CRC.
 
     Raises:
@@ -203,30 +197,51 @@ def check_files(folder: Path, manifest: SnapshotManifest) -> None:
     Cost: reads them all.
     """
     for mark in (manifest.live, *(each.file for each in manifest.files)):
-        _check_file(folder / mark.name, mark)
+        path = folder / mark.name
+        if isinstance(path, Path):
+            _check_file(path, mark)
+        else:
+            _fetched(path, mark)
 
 
 def _check_file(path: Path, mark: FileMark) -> None:
     try:
         size, crc = _sum_of(path, mark.size_bytes)
     except FileNotFoundError as error:
-        raise CorruptDataError(f"{path}: the file of a snapshot is missing") from error
+        raise CorruptDataError(f"{path}: {_MISSING}") from error
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         raise CorruptDataError(f"{path}: the device cannot read the file of a snapshot ({error})") from error
+    _check_sum(path, mark, size, crc)
+
+
+def _fetched(path: ObjectPath, mark: FileMark) -> bytes:
+    """Return the bytes of an object, when they are what the mark says."""
+    try:
+        data = path.store.read(path)
+    except FileNotFoundError as error:
+        raise CorruptDataError(f"{path}: {_MISSING}") from error
+    _check_sum(path, mark, len(data), google_crc32c.value(data))
+    return data
+
+
+def _check_sum(path: Place, mark: FileMark, size: int, crc: int) -> None:
     if size != mark.size_bytes:
         raise CorruptDataError(f"{path}: expected {mark.size_bytes} bytes, found {size}")
     if crc != mark.crc:
         raise CorruptDataError(f"{path}: CRC-32C: expected {mark.crc:08x}, found {crc:08x}")
 
 
-def _read_mapped(folder: Path, mark: FileMark) -> pa.Buffer:
-    """Return the bytes of a file, mapped, when they are what the mark says."""
-    _check_file(folder / mark.name, mark)
+def _read_mapped(folder: Place, mark: FileMark) -> pa.Buffer:
+    """Return the bytes of a file, mapped where it is local, when they are what the mark says."""
+    path = folder / mark.name
+    if not isinstance(path, Path):
+        return pa.py_buffer(_fetched(path, mark))
+    _check_file(path, mark)
     if not mark.size_bytes:
         return pa.py_buffer(b"")  # an empty file cannot be mapped
-    with pa.memory_map(str(folder / mark.name)) as file:
+    with pa.memory_map(str(path)) as file:
         return file.read_buffer()
 
 
@@ -246,7 +261,9 @@ def _sum_of(path: Path, expected_bytes: int) -> tuple[int, int]:
     return size, crc
 
 
-def _open_chunks(folder: Path, file: ChunkFile, schemas: Mapping[int, pa.Schema], *, validate: bool) -> list[ChunkRows]:
+def _open_chunks(
+    folder: Place, file: ChunkFile, schemas: Mapping[int, pa.Schema], *, validate: bool
+) -> list[ChunkRows]:
     path = folder / file.file.name
     data = _read_mapped(folder, file.file)
     expected = stored_schema(schemas[file.chunks[0].schema_id])
@@ -267,7 +284,7 @@ def _open_chunks(folder: Path, file: ChunkFile, schemas: Mapping[int, pa.Schema]
     return found
 
 
-def _chunk_of(batch: pa.RecordBatch, mark: ChunkMark, path: Path) -> ChunkRows:
+def _chunk_of(batch: pa.RecordBatch, mark: ChunkMark, path: Place) -> ChunkRows:
     columns = batch.num_columns
     if any(batch.column(at).null_count for at, field in enumerate(batch.schema) if not field.nullable):
         raise CorruptDataError(f"{path}: chunk {mark.chunk_id} has a null in a column that is NOT NULL")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -18,6 +17,8 @@ from fluss_lab.errors import CorruptDataError, InvalidRequestError
 from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_location import store_of
 
 VERSION: Final = 1
 MANIFEST_SUFFIX: Final = ".manifest"
@@ -138,7 +139,7 @@ class SnapshotManifest:
         return seal_content(encode(content, version=VERSION))
 
 
-def read_manifest(path: Path) -> SnapshotManifest:
+def read_manifest(path: Place) -> SnapshotManifest:
     """Return the manifest in a file, checked.
 
     Raises:
@@ -146,10 +147,10 @@ def read_manifest(path: Path) -> SnapshotManifest:
         UnsupportedError: It was written by a newer version of fluss_lab.
         OSError: It cannot be read; `FileNotFoundError` when it is not there.
     """
-    return parse_manifest(path.read_bytes(), path)
+    return parse_manifest(store_of(path).read(path), path)
 
 
-def parse_manifest(data: bytes, path: Path) -> SnapshotManifest:
+def parse_manifest(data: bytes, path: Place) -> SnapshotManifest:
     """Return the manifest in the bytes of a file: see `read_manifest`."""
     if (body := unseal_content(data)) is None:
         raise CorruptDataError(f"{path}: the checksum of the snapshot's manifest does not agree with its content")

@@ -49,6 +49,11 @@ def load_sealed(kind: type[T], path: Path, *, version: int, remedy: str, forms: 
         data = path.read_bytes()
     except FileNotFoundError:
         return None
+    return read_sealed(kind, data, str(path), version=version, remedy=remedy, forms=forms)
+
+
+def read_sealed(kind: type[T], data: bytes, where: str, *, version: int, remedy: str, forms: Forms = _NO_FORMS) -> T:
+    """Return the value of a type in the bytes of a sealed file; it raises as `load_sealed`."""
     if (body := unseal_content(data)) is None:
-        raise CorruptDataError(f"{path}: the checksum does not agree; {remedy}")
-    return decode(kind, body, path, version=version, remedy=remedy, forms=forms)
+        raise CorruptDataError(f"{where}: the checksum does not agree; {remedy}")
+    return decode(kind, body, where, version=version, remedy=remedy, forms=forms)

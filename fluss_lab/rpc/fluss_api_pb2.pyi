@@ -822,6 +822,22 @@ class PbRemotePathAndLocalFile(_message.Message):
     local_file_name: str
     def __init__(self, remote_path: _Optional[str] = ..., local_file_name: _Optional[str] = ...) -> None: ...
 
+class GetFileSystemSecurityTokenRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetFileSystemSecurityTokenResponse(_message.Message):
+    __slots__ = ("schema", "token", "expiration_time", "addition_info")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRATION_TIME_FIELD_NUMBER: _ClassVar[int]
+    ADDITION_INFO_FIELD_NUMBER: _ClassVar[int]
+    schema: str
+    token: bytes
+    expiration_time: int
+    addition_info: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
+    def __init__(self, schema: _Optional[str] = ..., token: _Optional[bytes] = ..., expiration_time: _Optional[int] = ..., addition_info: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ...) -> None: ...
+
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "enable_lake", "durable", "raise_clock", "local_only")
     FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]

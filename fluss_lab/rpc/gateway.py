@@ -41,6 +41,9 @@ class CoordinatorGateway(Protocol):
     def get_kv_snapshot_metadata(
         self, request: pb.GetKvSnapshotMetadataRequest, /
     ) -> pb.GetKvSnapshotMetadataResponse: ...
+    def get_file_system_security_token(
+        self, request: pb.GetFileSystemSecurityTokenRequest, /
+    ) -> pb.GetFileSystemSecurityTokenResponse: ...
     def get_lake_snapshot(self, request: pb.GetLakeSnapshotRequest, /) -> pb.GetLakeSnapshotResponse: ...
     def commit_lake_table_snapshot(
         self, request: pb.CommitLakeTableSnapshotRequest, /

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model.config.config_chain import resolve, text_of
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
 from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
+from fluss_lab.storage.store_location import location_of
 
 #: In the lab's folder, where ``remote.data.dir`` is not configured.
 REMOTE_FOLDER: Final = "remote"
@@ -93,28 +93,19 @@ def with_lake(options: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the options with ``remote.data.dir`` as an absolute path: the given one, or the lab's folder ``remote``.
+    """Return the options with ``remote.data.dir`` as a location for every process: an absolute path, or an object store's.
+
+    Not given, it is the lab's folder ``remote``.
 
     Args:
         options: Cluster options.
         folder: The lab's folder; a relative path counts from there, so that it means the same after every restart.
 
     Raises:
-        InvalidPropertyError: It is not a path in the local file system.
+        InvalidPropertyError: It is no location.
     """
     given = REMOTE_DATA_DIR.of(options).strip()
-    found = folder.absolute() / (_local_path(given) if given else REMOTE_FOLDER)
-    return {**options, REMOTE_DATA_DIR.key: os.path.normpath(found)}
-
-
-def _local_path(given: str) -> Path:
-    scheme, host, path, _, _ = urlsplit(given)
-    # One letter is no scheme; a path may contain a colon, but not before two slashes.
-    if "://" not in given and scheme != "file":
-        return Path(given).expanduser()
-    if scheme != "file" or host not in {"", "localhost"} or not path.startswith("/"):
-        raise InvalidPropertyError(
-            f"property {REMOTE_DATA_DIR.key!r}: expected a path or file:///path, found {given!r}; mount "
-            "object stores: servers and readers then use the mount's path"
-        )
-    return Path(unquote(path))
+    found = location_of(given, REMOTE_DATA_DIR.key) if given else Path(REMOTE_FOLDER)
+    if isinstance(found, Path):
+        return {**options, REMOTE_DATA_DIR.key: os.path.normpath(folder.absolute() / found)}
+    return {**options, REMOTE_DATA_DIR.key: str(found)}

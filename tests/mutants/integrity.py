@@ -91,14 +91,14 @@ INTEGRITY = (
     ),
     Mutant(
         "remote_manifest_looked_for_where_nothing_is", "P7", "fluss_lab/server/tablet/remote/remote_log.py",
-        "        self._check_there()\n        try:\n            found = remote_manifest.load",
-        "        try:\n            found = remote_manifest.load",
+        "        self._check_there()\n        try:\n            found = self._file.load",
+        "        try:\n            found = self._file.load",
         (f"{IN_ABSENT}::test_what_is_not_mounted_is_an_error_until_it_is",),
     ),
     Mutant(
         "copied_to_where_nothing_is", "P1", "fluss_lab/server/tablet/remote/remote_log.py",
-        "        self._check_there()\n        try:\n            files.make_folder",
-        "        try:\n            files.make_folder",
+        "        self._check_there()\n        try:\n            self._store.make_folder",
+        "        try:\n            self._store.make_folder",
         (f"{IN_ABSENT}::test_what_goes_away_under_the_server_is_not_written_to",),
     ),
     Mutant(

@@ -18,8 +18,8 @@ NEWER_FORMATS = (
     ),
     Mutant(
         "newer_recovery_point_taken_for_none", "P11", "fluss_lab/records/sealed.py",
-        "body, path, version=version, remedy",
-        "body, path, version=version, peer=True, remedy",
+        "body, where, version=version, remedy",
+        "body, where, version=version, peer=True, remedy",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),
     ),
     Mutant(

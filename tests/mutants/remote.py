@@ -8,6 +8,11 @@ REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
 MANIFEST = "fluss_lab/server/tablet/remote/remote_manifest.py"
 CLIENT = "fluss_lab/client/log/remote_reader.py"
 
+GUARDED = "fluss_lab/storage/guarded_file.py"
+OBJECTS = "fluss_lab/storage/object_store.py"
+
+IN_OBJECTS = "tests/unit/server/tablet/remote/test_remote_objects.py"
+IN_LABS = "tests/unit/server/tablet/remote/test_remote_labs.py"
 IN_ANSWERS = "tests/unit/server/tablet/remote/test_remote_answers.py"
 IN_CHANGELOG = "tests/unit/server/tablet/remote/test_remote_changelog.py"
 IN_COPY = "tests/unit/server/tablet/remote/test_remote_copy.py"
@@ -18,8 +23,8 @@ IN_TORN = "tests/unit/server/tablet/remote/test_remote_torn.py"
 REMOTE = (
     Mutant(
         "deleted_here_before_the_manifest_is_durable", "P1", REMOTE_LOG,
-        "        self._is_unsure = True\n        remote_manifest.save(self.folder, after)\n",
-        "        self._is_unsure, self._manifest = True, after\n        remote_manifest.save(self.folder, after)\n",
+        "        self._is_unsure = True\n        self._save(after)\n",
+        "        self._is_unsure, self._manifest = True, after\n        self._save(after)\n",
         (f"{IN_REMOTE_RETENTION}::test_nothing_leaves_the_disk_before_the_manifest_that_names_it_is_durable",),
     ),
     Mutant(
@@ -54,7 +59,7 @@ REMOTE = (
     ),
     Mutant(
         "manifest_before_its_files_are_durable", "P1", COPY,
-        "        files.fsync_folder(place)\n        files.fsync_folder(folder)\n",
+        "        store.settle(place)\n        store.settle(folder)\n",
         "",
         (f"{IN_COPY}::test_files_are_on_the_device_before_the_manifest_that_names_them",),
     ),
@@ -141,6 +146,69 @@ REMOTE = (
         "if not _SEGMENT_ID.fullmatch(each.remote_log_segment_id):",
         "if not each.remote_log_segment_id:",
         (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
+    ),
+    Mutant(
+        "prefix_claimed_over_another_lab", "P1", "fluss_lab/server/folder/remote_storage.py",
+        '.encode(), ABSENT)\n',
+        ".encode())\n",
+        (f"{IN_OBJECTS}::test_of_two_labs_that_claim_one_at_once_one_has_it",),
+    ),
+    Mutant(
+        "manifest_of_another_server_replaced", "P13", GUARDED,
+        "            return self._store.put(self.place, data, self._version)\n",
+        "            return self._store.put(self.place, data)\n",
+        (f"{IN_OBJECTS}::test_of_two_servers_on_copies_of_one_folder_the_second_replaces_nothing",),
+    ),
+    Mutant(
+        "manifest_of_another_server_taken_for_ones_own", "P13", GUARDED,
+        "            if found not in self._unanswered:\n",
+        "            if not found:\n",
+        (f"{IN_OBJECTS}::test_of_two_servers_on_copies_of_one_folder_the_second_replaces_nothing",),
+    ),
+    Mutant(
+        "unanswered_manifest_forgotten", "P6", GUARDED,
+        "            self._unanswered.append(data)\n",
+        "",
+        (f"{IN_OBJECTS}::test_a_manifest_whose_answer_is_lost_counts_once[True]",),
+    ),
+    Mutant(
+        "copies_of_another_server_taken_for_leftovers", "P1", REMOTE_LOG,
+        "                if left:\n                    self._save(manifest, holds=True)\n",
+        "",
+        (
+            f"{IN_OBJECTS}::test_of_two_servers_on_copies_of_one_folder_the_second_replaces_nothing",
+            f"{IN_OBJECTS}::test_what_another_server_copied_is_no_leftover",
+        ),
+    ),
+    Mutant(
+        "snapshots_of_another_server_swept", "P1", "fluss_lab/server/kv/kv_snapshot.py",
+        "        \"\"\"\n        self._hold.keep()\n",
+        "        \"\"\"\n",
+        (f"{IN_LABS}::test_of_two_servers_on_copies_of_one_folder_the_first_sweeps_nothing",),
+    ),
+    Mutant(
+        "new_object_written_over_another", "P13", OBJECTS,
+        'self.put(place, b"".join(draft.pieces), ABSENT)',
+        'self.put(place, b"".join(draft.pieces))',
+        ("tests/unit/storage/test_file_stores.py::test_a_new_file_replaces_none",),
+    ),
+    Mutant(
+        "object_of_another_taken_for_a_lost_answer", "P13", OBJECTS,
+        "return version if found == data else None",
+        "return version",
+        ("tests/unit/storage/test_object_store.py::test_a_version_that_is_not_there_is_not_replaced",),
+    ),
+    Mutant(
+        "absent_bucket_taken_for_an_empty_one", "P11", OBJECTS,
+        'if code == "NoSuchBucket":',
+        'if code == "NoSuchBucke":',
+        (f"{IN_OBJECTS}::test_a_bucket_that_is_not_there_is_not_an_empty_one",),
+    ),
+    Mutant(
+        "credentials_of_remote_storage_described", "P10", "fluss_lab/server/coordinator/remote_access.py",
+        "        if key not in hidden:\n",
+        "        if key:\n",
+        (f"{IN_LABS}::test_credentials_are_in_no_description",),
     ),
     Mutant(
         "two_labs_in_one_remote_folder", "P1", "fluss_lab/server/folder/remote_storage.py",

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
+from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.closing import Closing, OpenResources
 from fluss_lab.errors import (
@@ -105,6 +106,8 @@ class ClusterClient(Closing):
         self._storage: LakeStorage | None = None
         #: By table id.
         self._pinned: dict[int, LakeStorage] = {}
+        #: The places of remote storage.
+        self.remote_files = RemoteFiles(self.coordinator)
         self._without_lake: set[int] = set()
         self.open_resources = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.

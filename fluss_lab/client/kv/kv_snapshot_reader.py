@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +16,6 @@ from fluss_lab.errors import (
     InvalidPartitionError,
     InvalidSchemaError,
     KvSnapshotNotFoundError,
-    StorageError,
 )
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.records.kv_files import StoredChunk, read_chunks
@@ -25,9 +23,12 @@ from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, SnapshotManifest, rea
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
+from fluss_lab.storage.file_store import Place, store_failure
+from fluss_lab.storage.store_location import local_place, store_of
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
+    from fluss_lab.client.cluster.remote_files import RemoteFiles
 
 #: Rows of one batch at most: what a task holds of a snapshot at once is a few MB.
 ROWS_MAX: Final = 65_536
@@ -55,12 +56,19 @@ class KvSnapshotMetadata:
         snapshot_id: Its id.
         log_offset: As `KvSnapshot`.
         files: Path of each file by its plain name. They go when the snapshot is no longer retained.
+        remote: How they are reached, where they are in an object store.
     """
 
     bucket: TableBucket
     snapshot_id: int
     log_offset: int
     files: Mapping[str, str]
+    remote: RemoteFiles | None = field(default=None, repr=False, compare=False)
+
+    def place(self) -> Place:
+        """Return the place of its manifest, as it is reached from here."""
+        path = _manifest_path(self)
+        return local_place(path) if self.remote is None else self.remote.place(path)
 
 
 def latest_kv_snapshots(
@@ -92,7 +100,7 @@ def kv_snapshot_metadata(
     )
     response = connection.coordinator().get_kv_snapshot_metadata(request)
     files = {each.local_file_name: each.remote_path for each in response.snapshot_files}
-    return KvSnapshotMetadata(where, snapshot_id, response.log_offset, files)
+    return KvSnapshotMetadata(where, snapshot_id, response.log_offset, files, connection.remote_files)
 
 
 def read_snapshot(
@@ -122,6 +130,7 @@ def read_snapshot(
         CorruptDataError: A file is damaged. No row of it is yielded, but rows of others may have been.
         InvalidSchemaError: A schema or column is unknown.
         StorageError: The file system refused to read.
+        AuthenticationError, UnavailableError: The object store refuses, or does not answer.
 
     Cost: CRC and validation of each file, once, before its first row; then only the columns wanted are copied.
     """
@@ -132,13 +141,12 @@ def read_snapshot(
             yield from _runs(chunk, wanted, rows_max)
     except CorruptDataError as error:
         # A snapshot that expired while it was read loses its manifest before any other file.
-        if not Path(_manifest_path(metadata)).exists():
+        if store_of(place := metadata.place()).size(place) is None:
             raise _gone(metadata) from error
         raise
     except OSError as error:
-        raise StorageError(
-            f"snapshot {metadata.snapshot_id} of {metadata.bucket} cannot be read from here: {error}"
-        ) from error
+        what = f"snapshot {metadata.snapshot_id} of {metadata.bucket} cannot be read from here"
+        raise store_failure(what, error) from error
 
 
 def _wanted(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Sequence[str] | None) -> pa.Schema:
@@ -153,12 +161,16 @@ def _wanted(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Se
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _opened(metadata: KvSnapshotMetadata) -> tuple[Path, SnapshotManifest]:
-    path = Path(_manifest_path(metadata))
+def _opened(metadata: KvSnapshotMetadata) -> tuple[Place, SnapshotManifest]:
+    path = metadata.place()
     try:
         manifest = read_manifest(path)
+    except PermissionError:
+        if metadata.remote is None or not metadata.remote.renew(path):
+            raise
+        manifest = read_manifest(path := metadata.place())
     except FileNotFoundError as error:
-        if path.parent.exists():
+        if store_of(path).is_folder(path.parent):
             raise _gone(metadata) from error
         raise
     if (manifest.bucket, manifest.log_offset) != (metadata.bucket, metadata.log_offset):

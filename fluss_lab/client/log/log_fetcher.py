@@ -199,8 +199,9 @@ class LogFetcher:
         """Read about one answer's worth; the other buckets have their turn then."""
         what = f"bucket {position.bucket} of {self._info.path}"
         found = remote_records(
-            place, what, position.fetch_offset, None, self._projection, previous_offsets=self._limits.previous_offsets
-        )
+            place, what, position.fetch_offset, None, self._projection,
+            previous_offsets=self._limits.previous_offsets, files=self._connection.remote_files,
+        )  # fmt: skip
         size_bytes = 0
         try:
             for records in found:

@@ -165,7 +165,10 @@ class _RangeReader:
     def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         what = f"bucket {self._bucket} of {self._info.path}"
         previous_offsets = self._limits.previous_offsets
-        return remote_records(place, what, start, stop, self._projection, previous_offsets=previous_offsets)
+        return remote_records(
+            place, what, start, stop, self._projection, previous_offsets=previous_offsets,
+            files=self._connection.remote_files,
+        )  # fmt: skip
 
     def _from_lake(self, place: pb.PbLakeLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         if self._source is None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.records import LogRecords, records_of
@@ -27,6 +28,8 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.records.blocks import SegmentFile, SegmentKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.storage.file_store import Place, store_failure
+from fluss_lab.storage.store_location import local_place
 
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -36,7 +39,7 @@ class SegmentGoneError(Exception):
 
     def __init__(self, place: pb.PbRemoteLogFetchInfo, segment_id: str, path: str) -> None:
         super().__init__(path)
-        self.folder = Path(place.remote_log_tablet_dir)
+        self.location = place.remote_log_tablet_dir
         self.segment_id = segment_id
         self.path = path
 
@@ -57,9 +60,10 @@ class GoneSegments:
         if gone.segment_id != self._segment_id:
             self._segment_id = gone.segment_id
             return
-        if not gone.folder.is_dir():
+        folder = local_place(gone.location)
+        if isinstance(folder, Path) and not folder.is_dir():
             raise StorageError(
-                f"{what}: the folder {gone.folder} cannot be seen from this process: the remote log is read from the file "
+                f"{what}: the folder {folder} cannot be seen from this process: the remote log is read from the file "
                 "system, so remote.data.dir must be one that servers and readers share, under the same path"
             )
         raise CorruptDataError(
@@ -76,6 +80,7 @@ def remote_records(
     projection: Projection,
     *,
     previous_offsets: bool = False,
+    files: RemoteFiles | None = None,
 ) -> Iterator[LogRecords]:
     """Yield the records from an offset on to the end of the segments that a server named, in order and without a gap.
 
@@ -86,15 +91,18 @@ def remote_records(
         stop: Offset after the last wanted; None: the end of the segments.
         projection: Which columns; the others are not unpacked.
         previous_offsets: Whether records have their previous offsets.
+        files: How remote storage is reached, where it is an object store.
 
     Raises:
         SegmentGoneError: A segment is not there; what was yielded before is right.
         CorruptDataError: A file is damaged. The text names it.
         StorageError: A file cannot be read.
+        AuthenticationError, UnavailableError: Of an object store: it refuses, also with new credentials, or does not answer.
 
-    Cost: memory of one block, packed and unpacked: 64 kB and up, as large as the largest batch; no call to a server.
+    Cost: memory of one block, packed and unpacked: 64 kB and up, as large as the largest batch; no call to a server. Of an
+        object store, up to 8 MB are fetched at once, and a segment of 100 MB takes some 15 requests.
     """
-    offset = start
+    offset, is_renewed = start, False
     for key in _keys(place, what):
         if stop is not None and offset >= stop:
             return
@@ -104,23 +112,27 @@ def remote_records(
             raise CorruptDataError(
                 f"{what}: expected a remote segment that holds offset {offset}, found [{key.base_offset}, {key.end_offset})"
             )
-        try:
-            for records in _segment_records(
-                Path(place.remote_log_tablet_dir), key, offset, projection, previous_offsets
-            ):
-                clipped = records.clip(offset, records.next_offset if stop is None else stop)
-                if clipped is None:
-                    if stop is not None and records.base_offset >= stop:
-                        return
-                    continue
-                offset = clipped.next_offset
-                yield clipped
-        except FileNotFoundError as error:
-            raise SegmentGoneError(place, key.segment_id, str(error.filename)) from error
-        except OSError as error:
-            raise StorageError(f"{what}: the remote log cannot be read: {error}") from error
-        except FlussError as error:
-            raise type(error)(f"{what}: {error}") from error
+        while offset < key.end_offset and (stop is None or offset < stop):
+            folder: Place | None = None
+            try:
+                location = place.remote_log_tablet_dir
+                folder = local_place(location) if files is None else files.place(location)
+                for records in _segment_records(folder, key, (offset, stop), projection, previous_offsets):
+                    clipped = records.clip(offset, records.next_offset if stop is None else stop)
+                    if clipped is not None:
+                        offset = clipped.next_offset
+                        yield clipped
+                break
+            except FileNotFoundError as error:
+                raise SegmentGoneError(place, key.segment_id, str(error.filename)) from error
+            except OSError as error:
+                if isinstance(error, PermissionError) and files is not None and folder is not None and not is_renewed:
+                    is_renewed = files.renew(folder)
+                    if is_renewed:
+                        continue
+                raise store_failure(f"{what}: the remote log cannot be read", error) from error
+            except FlussError as error:
+                raise type(error)(f"{what}: {error}") from error
 
 
 def _keys(place: pb.PbRemoteLogFetchInfo, what: str) -> Iterator[SegmentKey]:
@@ -137,12 +149,16 @@ def _keys(place: pb.PbRemoteLogFetchInfo, what: str) -> Iterator[SegmentKey]:
 
 
 def _segment_records(
-    folder: Path, key: SegmentKey, offset: int, projection: Projection, previous_offsets: bool
+    folder: Place, key: SegmentKey, offsets: tuple[int, int | None], projection: Projection, previous_offsets: bool
 ) -> Iterator[LogRecords]:
-    """Yield a segment's records, from the block on that holds an offset."""
+    """Yield a segment's records, from the block on that holds an offset to the one before another; None: to the end."""
     floor_ms = -1
+    offset, stop_at = offsets
     with SegmentFile(folder, key) as file:
+        file.read_ahead(stop_at)
         for at in range(file.index.at_offset(offset), len(file.index)):
+            if stop_at is not None and file.index.offsets(at)[0] >= stop_at:
+                return
             previous: pa.Int64Array | None = None
             if previous_offsets:
                 data = file.previous(at)
@@ -165,7 +181,7 @@ def _segment_records(
                 raise CorruptDataError(f"{file.path}: expected records up to offset {end}, found them up to {expected}")
 
 
-def _decoded(header: BatchHeader, whole: memoryview, projection: Projection, path: Path) -> LogBatch:
+def _decoded(header: BatchHeader, whole: memoryview, projection: Projection, path: Place) -> LogBatch:
     """Return a batch with the columns that are needed, checked."""
     if (found := checksum(whole[CRC_START:])) != header.crc:
         raise CorruptDataError(

@@ -122,13 +122,15 @@ _SECRET: Final = re.compile(
 _LOCATED_SECRET: Final = re.compile(
     r"(?<=://)([^/@\s]*?):[^/@\s]*@|(?<=[?&])((?:password|token|sig)=)[^&\s]*", re.IGNORECASE
 )
+#: Of ``remote.s3.client-credentials`` the value is a choice.
+_REMOTE_PREFIXES: Final = ("remote.s3.access-", "remote.s3.secret-", "remote.s3.session-")
 #: What is shown in the place of a secret.
 MASK: Final = "********"
 
 
 def is_secret(key: str) -> bool:
-    """Return whether an option's value is a secret, judged by its key: only lake options hold any."""
-    return key.startswith(LAKE_PREFIX) and _SECRET.search(key) is not None
+    """Return whether an option's value is a secret, judged by its key: lake options and those of remote storage hold some."""
+    return key.startswith((LAKE_PREFIX, *_REMOTE_PREFIXES)) and _SECRET.search(key) is not None
 
 
 def mask_secret(key: str, value: str) -> str:

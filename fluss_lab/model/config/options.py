@@ -269,8 +269,53 @@ TIERING_ROUNDS_KEPT: Final = integer(
     "lake.tiering.rounds-kept", 200, "tiering rounds of each table that its history keeps", minimum=1
 )
 REMOTE_DATA_DIR: Final = text(
-    "remote.data.dir", "", "where rolled segments and snapshots are copied; empty: the folder `remote` of the lab"
+    "remote.data.dir",
+    "",
+    "where rolled segments and snapshots are copied: a folder, or s3://bucket/prefix; empty: the folder `remote` of the lab",
 )
+REMOTE_S3_ENDPOINT: Final = text(
+    "remote.s3.endpoint",
+    "",
+    "of an object store that is not Amazon's, as http://host:port; empty: Amazon's of the region",
+)
+REMOTE_S3_REGION: Final = text("remote.s3.region", "", "of the bucket; empty: that of the environment, or us-east-1")
+REMOTE_S3_ACCESS_KEY_ID: Final = text(
+    "remote.s3.access-key-id", "", "a secret, as the next two; empty: what the servers' environment or machine has"
+)
+REMOTE_S3_SECRET_ACCESS_KEY: Final = text("remote.s3.secret-access-key", "", "of that id")
+REMOTE_S3_SESSION_TOKEN: Final = text("remote.s3.session-token", "", "of temporary credentials")
+REMOTE_S3_VIRTUAL_ADDRESSING: Final = boolean(
+    "remote.s3.force-virtual-addressing", False, "whether the bucket is a part of the host's name and not of the path"
+)
+REMOTE_S3_ALLOW_HTTP: Final = boolean("remote.s3.allow-http", False, "whether an endpoint without TLS is used")
+REMOTE_S3_CONNECT_TIMEOUT: Final = duration(
+    "remote.s3.connect-timeout", "5s", "longest wait for a connection", minimum=1
+)
+REMOTE_S3_REQUEST_TIMEOUT: Final = duration(
+    "remote.s3.request-timeout", "30s", "longest request; one sends up to 96 MB, or a part of 16 MB", minimum=1
+)
+REMOTE_S3_RETRIES_MAX: Final = integer(
+    "remote.s3.retries-max", 8, "how often a request that was not answered is sent again, at growing intervals"
+)
+REMOTE_S3_RETRY_TIME_MAX: Final = duration(
+    "remote.s3.retry-time-max",
+    "15s",
+    "when no further retry begins; what failed is tried again by itself later",
+    minimum=1,
+)
+REMOTE_S3_CLIENT_CREDENTIALS: Final = choice(
+    "remote.s3.client-credentials",
+    "server",
+    ("server", "environment"),
+    "whose credentials clients and Spark's tasks read with: the servers' keys, or what their own environment has",
+)
+REMOTE_S3_OPTIONS: Final = (
+    REMOTE_S3_ENDPOINT, REMOTE_S3_REGION, REMOTE_S3_ACCESS_KEY_ID, REMOTE_S3_SECRET_ACCESS_KEY, REMOTE_S3_SESSION_TOKEN,
+    REMOTE_S3_VIRTUAL_ADDRESSING, REMOTE_S3_ALLOW_HTTP, REMOTE_S3_CONNECT_TIMEOUT, REMOTE_S3_REQUEST_TIMEOUT,
+    REMOTE_S3_RETRIES_MAX, REMOTE_S3_RETRY_TIME_MAX, REMOTE_S3_CLIENT_CREDENTIALS,
+)  # fmt: skip
+#: Of which these are credentials.
+REMOTE_S3_SECRETS: Final = (REMOTE_S3_ACCESS_KEY_ID, REMOTE_S3_SECRET_ACCESS_KEY, REMOTE_S3_SESSION_TOKEN)
 REMOTE_LOG_INTERVAL: Final = duration(
     "remote.log.task-interval-duration", "1min", "how often rolled segments are copied; 0 for never"
 )
@@ -311,7 +356,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         SERVER_CONNECTIONS_MAX, SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         TIERING_ROUNDS_KEPT,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
-        REMOTE_DATA_DIR, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,
+        REMOTE_DATA_DIR, *REMOTE_S3_OPTIONS, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip

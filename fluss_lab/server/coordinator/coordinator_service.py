@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from fluss_lab.clock import Clock
@@ -26,7 +26,7 @@ from fluss_lab.model.config.options import (
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.channel import Channel
-from fluss_lab.server.coordinator import coordinator_gauges, coordinator_messages
+from fluss_lab.server.coordinator import coordinator_gauges, coordinator_messages, remote_access
 from fluss_lab.server.coordinator.client_sessions import SESSIONS_MAX, ClientSessions
 from fluss_lab.server.coordinator.ddl.auto_partitioner import AutoPartitioner
 from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTableDdl, LakeTables
@@ -108,7 +108,9 @@ class CoordinatorService:
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
         self._catalog = TableCatalog(self.store)
         self.ledger = LakeLedger(self.store)
-        self._kv_snapshots = KvSnapshotRegistry(self.store, self._catalog, coordinator_epoch=self.epoch)
+        self._kv_snapshots = KvSnapshotRegistry(
+            self.store, self._catalog, self.epoch, remote_access.place_from(options)
+        )
         self._tiering = TieringManager(
             self.store, clock, coordinator_epoch=self.epoch,
             heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options), takeover_ms=TIERING_TAKEOVER.of(options),
@@ -331,8 +333,8 @@ class CoordinatorService:
         )
 
     def _leaders(self, table_id: int, partition_id: int) -> tuple[int, ...]:
-        groups = self._catalog.bucket_groups(table_id)
-        return next((group.leaders for group in groups if group.partition_id == partition_id), ())
+        found = self._catalog.bucket_groups(table_id)
+        return next((each.leaders for each in found if each.partition_id == partition_id), ())
 
     def init_writer(self, request: pb.InitWriterRequest, /) -> pb.InitWriterResponse:
         """Return a new writer id, never returned before, and the size limit of requests."""
@@ -354,6 +356,10 @@ class CoordinatorService:
     def get_kv_snapshot_metadata(self, request: pb.GetKvSnapshotMetadataRequest, /) -> pb.GetKvSnapshotMetadataResponse:
         """Return the files of a snapshot."""
         return self._kv_snapshots.metadata(request)
+
+    def get_file_system_security_token(self, _: pb.GetFileSystemSecurityTokenRequest, /) -> remote_access.Token:
+        """Return how remote storage in an object store is read."""
+        return remote_access.security_token(self._options)
 
     # -- the lake ----------------------------------------------------------------------------------------------------
 
@@ -461,8 +467,10 @@ class CoordinatorService:
             attached=len(self._sessions),
             ephemeral=self._ephemeral,
             started_time=self._started_ms,
-            options=[pb.PbKeyValue(key=key, value=value) for key, value in sorted(self._options.items())],
-            tablet_server_status=self._tablet_status(),
+            options=remote_access.described_options(self._options),
+            tablet_server_status=(
+                self.members.status() if self.members else registered_status(self.tablet_servers, self._tablets.nodes())
+            ),
             tiering_states=[
                 coordinator_messages.tiering_message(table, due_ms) for table, due_ms in self._tiering.schedule()
             ],
@@ -481,11 +489,6 @@ class CoordinatorService:
         yield from coordinator_gauges.tiering_families(
             self._tiering.states(), self._tiering.stats, self._clock.now_ms()
         )
-
-    def _tablet_status(self) -> Iterable[pb.PbTabletServerStatus]:
-        if self.members is not None:
-            return self.members.status()
-        return registered_status(self.tablet_servers, self._tablets.nodes())
 
     def stop_cluster(self, request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
         """Begin a graceful stop, unless sessions other than the given ones need the cluster."""

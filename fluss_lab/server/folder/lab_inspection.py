@@ -33,6 +33,8 @@ from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, damaged_ranges, log_end
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX
 from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.storage.file_store import Place, StoreError
+from fluss_lab.storage.store_location import store_of
 
 _TABLE: Final = re.compile(r"t(\d+)")
 _PARTITION: Final = re.compile(r"p(\d+)")
@@ -182,7 +184,7 @@ def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
 # -- remote storage --------------------------------------------------------------------------------------------------
 
 
-def _owner(root: Path) -> Iterator[Finding]:
+def _owner(root: Place) -> Iterator[Finding]:
     try:
         owner_of(root)
     except (FlussError, OSError) as error:
@@ -190,23 +192,27 @@ def _owner(root: Path) -> Iterator[Finding]:
         yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
 
 
-def _remote_buckets(root: Path) -> Iterator[tuple[Path, TableBucket]]:
-    """Yield the folder of each bucket below ``<root>/<database>``."""
-    for database in sorted(root.glob("*/")):
-        for table in sorted(database.glob("*/")):
+def _remote_buckets(root: Place) -> Iterator[tuple[Place, TableBucket]]:
+    """Yield the folder of each bucket below ``<root>/<database>``; none where the store cannot be listed, as `_owner` reports."""
+    names = store_of(root).names
+    try:
+        tables = [root / database / table for database in names(root) for table in names(root / database)]
+        for table in tables:
             if (match := _REMOTE_ID.fullmatch(table.name)) is None:
                 continue
             table_id = int(match[1])
-            for inner in sorted(table.glob("*/")):
-                if inner.name.isdigit():
-                    yield inner, TableBucket(table_id, None, int(inner.name))
-                elif (part := _REMOTE_ID.fullmatch(inner.name)) is not None:
-                    for bucket in sorted(inner.glob("*/")):
-                        if bucket.name.isdigit():
-                            yield bucket, TableBucket(table_id, int(part[1]), int(bucket.name))
+            for name in names(table):
+                if name.isdigit():
+                    yield table / name, TableBucket(table_id, None, int(name))
+                elif (part := _REMOTE_ID.fullmatch(name)) is not None:
+                    for bucket in names(table / name):
+                        if bucket.isdigit():
+                            yield table / name / bucket, TableBucket(table_id, int(part[1]), int(bucket))
+    except StoreError:
+        return
 
 
-def _remote_ranges(root: Path) -> dict[TableBucket, Range | None]:
+def _remote_ranges(root: Place) -> dict[TableBucket, Range | None]:
     """Return the offsets that remote storage holds of each bucket; None where that cannot be read, as `_remote_logs` reports."""
     ranges: dict[TableBucket, Range | None] = {}
     for folder, bucket in _remote_buckets(root):
@@ -218,7 +224,7 @@ def _remote_ranges(root: Path) -> dict[TableBucket, Range | None]:
     return ranges
 
 
-def _remote_logs(root: Path) -> Iterator[Finding | str]:
+def _remote_logs(root: Place) -> Iterator[Finding | str]:
     for folder, bucket in _remote_buckets(root):
         count = 0
         for finding in _remote_log(folder, bucket):
@@ -227,7 +233,7 @@ def _remote_logs(root: Path) -> Iterator[Finding | str]:
         yield f"{folder}: {count} findings"
 
 
-def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
+def _remote_log(folder: Place, bucket: TableBucket) -> Iterator[Finding]:
     try:
         found = remote_manifest.load(folder, bucket)
     except (FlussError, OSError) as error:
@@ -251,7 +257,7 @@ def _remote_log(folder: Path, bucket: TableBucket) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _snapshots(root: Path) -> Iterator[Finding | str]:
+def _snapshots(root: Place) -> Iterator[Finding | str]:
     for folder, _ in _remote_buckets(root):
         count = 0
         for finding in _snapshots_of(folder):
@@ -260,9 +266,9 @@ def _snapshots(root: Path) -> Iterator[Finding | str]:
         yield f"{folder}: {count} findings"
 
 
-def _snapshots_of(folder: Path) -> Iterator[Finding]:
-    names = [path for path in sorted(folder.iterdir()) if snapshot_id_of(path.name) is not None]
-    for path in names:
+def _snapshots_of(folder: Place) -> Iterator[Finding]:
+    names = [name for name in store_of(folder).names(folder) if snapshot_id_of(name) is not None]
+    for path in [folder / name for name in names]:
         try:
             check_files(folder, read_manifest(path))
         except (FlussError, OSError) as error:

@@ -12,35 +12,47 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shutil
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
-from fluss_lab import files
 from fluss_lab.errors import LabError, StorageError
 from fluss_lab.model.config.options import REMOTE_DATA_DIR
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TableBucket, TablePath
+from fluss_lab.storage.file_store import (
+    ABSENT,
+    FileStore,
+    ObjectExistsError,
+    ObjectPath,
+    P,
+    Place,
+    reason_of,
+    store_failure,
+)
+from fluss_lab.storage.store_location import place_of, store_of
 
 #: Kinds of files.
 KV: Final = "kv"
 LOG: Final = "log"
 #: Characters of a partition's name that may stand in a folder's name on every file system; others become ``_``.
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._=+-]")
+#: How long an object store that did not answer is not asked again whose it is.
+_AWAY_S: Final = 2.0
 #: A folder's name may have 255 bytes.
 _PARTITION_CHARACTERS_MAX: Final = 100
 
 
-def remote_root(options: Mapping[str, str], folder: Path) -> Path:
+def remote_root(options: Mapping[str, str], folder: Path) -> Place:
     """Return ``remote.data.dir``; of a server that was not given one, ``remote`` in its own folder."""
     given = REMOTE_DATA_DIR.of(options)
-    return Path(given) if given else folder / "remote"
+    return place_of(given, options) if given else folder / "remote"
 
 
-def bucket_folder(remote: Path, kind: str, path: TablePath, partition: str | None, bucket: TableBucket) -> Path:
+def bucket_folder(remote: P, kind: str, path: TablePath, partition: str | None, bucket: TableBucket) -> P:
     """Return the folder of a bucket's files of one kind. It need not exist.
 
     Args:
@@ -50,14 +62,14 @@ def bucket_folder(remote: Path, kind: str, path: TablePath, partition: str | Non
         partition: Name of its partition; None without partitions.
         bucket: Its ids.
     """
-    folder = remote / kind / path.database / f"{path.table}-{bucket.table_id}"
+    folder = cast(P, remote / kind / path.database / f"{path.table}-{bucket.table_id}")
     if bucket.partition_id is not None:
         shown = _UNFIT.sub("_", partition or "")[:_PARTITION_CHARACTERS_MAX]
-        folder /= f"{shown}-p{bucket.partition_id}"
-    return folder / str(bucket.bucket)
+        folder = cast(P, folder / f"{shown}-p{bucket.partition_id}")
+    return cast(P, folder / str(bucket.bucket))
 
 
-def remove_bucket_folders(remote: Path, kind: str, bucket: TableBucket) -> None:
+def remove_bucket_folders(remote: Place, kind: str, bucket: TableBucket) -> None:
     """Remove a bucket's files of one kind, whatever its table was called, and the folders that are empty then.
 
     Doing it again does nothing.
@@ -65,17 +77,26 @@ def remove_bucket_folders(remote: Path, kind: str, bucket: TableBucket) -> None:
     Raises:
         OSError: The file system refused; some files may be left.
     """
-    pattern = f"*/*-{bucket.table_id}/"
-    if bucket.partition_id is not None:
-        pattern += f"*-p{bucket.partition_id}/"
-    root = remote / kind
-    for folder in list(root.glob(f"{pattern}{bucket.bucket}")):
-        shutil.rmtree(folder)
-        for parent in folder.parents:
-            if parent == root:
-                break
-            with suppress(OSError):  # others are still in it
-                parent.rmdir()
+    root, store = remote / kind, store_of(remote)
+    for database in store.names(root):
+        for table in _with_suffix(store, root / database, f"-{bucket.table_id}"):
+            parents = [table] if bucket.partition_id is None else _with_suffix(store, table, f"-p{bucket.partition_id}")
+            for parent in parents:
+                if str(bucket.bucket) in store.names(parent):
+                    store.remove_folder(parent / str(bucket.bucket))
+                _remove_empty(parent, root)
+
+
+def _with_suffix(store: FileStore[Place], folder: Place, suffix: str) -> list[Place]:
+    return [folder / name for name in store.names(folder) if name.endswith(suffix)]
+
+
+def _remove_empty(folder: Place, root: Place) -> None:
+    """Remove local folders that are empty, from one up to below another."""
+    while isinstance(folder, Path) and folder != root:
+        with suppress(OSError):  # others are still in it
+            folder.rmdir()
+        folder = folder.parent
 
 
 #: Of the JSON form.
@@ -104,13 +125,14 @@ class RemoteDir:
     """``remote.data.dir``, distinguished from another folder in its place. Thread-safe.
 
     Args:
-        path: The folder, absolute.
+        path: The folder: absolute, or in an object store.
         owner: The id that its owner's file must have; None: not known, and no file is expected.
     """
 
-    def __init__(self, path: Path, owner: str | None = None) -> None:
+    def __init__(self, path: Place, owner: str | None = None) -> None:
         self.path = path
         self.owner = owner
+        self._away: tuple[float, StorageError] | None = None
 
     def check(self) -> None:
         """See that the folder is there, and the lab's own: before what is found or not found in it is believed.
@@ -123,29 +145,36 @@ class RemoteDir:
         """
         if self.owner is None:
             return
+        if (away := self._away) is not None and time.monotonic() < away[0]:
+            raise StorageError(str(away[1]))
         try:
             found = owner_of(self.path)
         except OSError as error:
-            raise StorageError(f"{_title(self.path)} cannot be read: {error}; mount or mend it") from error
+            failure = StorageError(f"{_title(self.path)} cannot be read: {reason_of(error)}; mount or mend it")
+            if isinstance(self.path, ObjectPath):
+                # It took all retries to know; others who ask meanwhile need not wait as long.
+                self._away = time.monotonic() + _AWAY_S, failure
+            raise failure from error
+        self._away = None
         if found is None:
             raise StorageError(_absent(self.path, self.owner))
         if found != self.owner:
             raise LabError(_foreign(self.path))
 
 
-def claim_remote(remote: Path, store: Meta) -> None:
+def claim_remote(remote: Place, store: Meta) -> None:
     """Make ``remote.data.dir`` a lab's own, when the lab never had one; else only see that it is not another lab's.
 
     A lab that had one gets no new one: where its owner's file is not, the folder may be one that is not mounted. That is
     logged; what needs the folder is refused until it is there (see `RemoteDir`), and all else goes on.
 
     Args:
-        remote: The folder, absolute; made when absent, the first time.
+        remote: The folder; made when absent, the first time. In an object store, of two labs that claim it at once one does.
         store: Keeps the lab's id.
 
     Raises:
         LabError: The folder is another lab's.
-        StorageError: It cannot be made or written the first time.
+        StorageError, AuthenticationError, UnavailableError: It cannot be made or written the first time.
     """
     if (known := store.meta(META_KEY)) is not None:
         try:
@@ -155,6 +184,7 @@ def claim_remote(remote: Path, store: Meta) -> None:
         return
     path, begun = remote / OWNER_FILE, store.meta(CLAIM_KEY)
     try:
+        files = store_of(remote)
         files.make_folder(remote)
         found = owner_of(remote)
         if found is not None and found != begun:
@@ -164,17 +194,20 @@ def claim_remote(remote: Path, store: Meta) -> None:
             # Before the folder gets it: a claim that was cut off must not look like another lab's.
             store.set_meta(CLAIM_KEY, mine)
         if found is None:
-            files.write_json_atomic(path, {"version": FORMAT, "lab": mine})
+            files.put(path, (json.dumps({"version": FORMAT, "lab": mine}, indent=1) + "\n").encode(), ABSENT)
+    except ObjectExistsError as error:
+        raise LabError(_foreign(remote)) from error
     except OSError as error:
-        raise StorageError(f"{_title(remote)} cannot be used: {error}; mount or mend it, or set another one") from error
+        failure = store_failure(f"{_title(remote)} cannot be used", error)
+        raise type(failure)(f"{failure}; mount or mend it, or set another one") from error
     store.set_meta(META_KEY, mine)
 
 
-def _title(remote: Path) -> str:
+def _title(remote: Place) -> str:
     return f"remote.data.dir {remote}"
 
 
-def _foreign(remote: Path) -> str:
+def _foreign(remote: Place) -> str:
     return (
         f"{remote}: this remote.data.dir is another lab's ({remote / OWNER_FILE}); give each lab one of its own. If this lab's "
         "metadata.db was lost, or restored from another moment, bring back the one that belongs to the folder: it may hold "
@@ -182,7 +215,7 @@ def _foreign(remote: Path) -> str:
     )
 
 
-def _absent(remote: Path, owner: str) -> str:
+def _absent(remote: Place, owner: str) -> str:
     return (
         f"{_title(remote)} is not there: expected the lab's {OWNER_FILE} in it. Mount it, or set remote.data.dir to where its "
         "files are; it is tried again by itself. Only if what was in it is lost for good, write "
@@ -191,7 +224,7 @@ def _absent(remote: Path, owner: str) -> str:
     )
 
 
-def owner_of(remote: Path) -> str | None:
+def owner_of(remote: Place) -> str | None:
     """Return the id of the lab that a ``remote.data.dir`` is of; None when no lab ever claimed it.
 
     Raises:
@@ -201,7 +234,7 @@ def owner_of(remote: Path) -> str | None:
     """
     path = remote / OWNER_FILE
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(store_of(path).read(path))
         check_format(path, value["version"], FORMAT)
         return str(value["lab"])
     except FileNotFoundError:

@@ -11,13 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, NotLeaderError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
@@ -33,6 +31,9 @@ from fluss_lab.records.kv_manifest import (
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
+from fluss_lab.storage.file_store import ABSENT, Place, reason_of
+from fluss_lab.storage.guarded_file import Hold
+from fluss_lab.storage.store_location import store_of
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,11 @@ class SnapshotStore:
     """The snapshots of one bucket. Safe for threads; one write or load at a time.
 
     Args:
-        folder: The bucket's; made with the first snapshot. No other process writes there.
+        folder: The bucket's; made with the first snapshot. No other process writes there: in an object store, one that does
+            is stopped by the first write after this one, but for the instant between a look and a write.
         retained: Snapshots kept; at least one.
         check: Raises `StorageError` while the storage that the folder is in is not there.
+        holds: Whether snapshots will be written: then another process that wrote there before can no longer.
 
     Raises:
         UnsupportedError: A snapshot was written by a newer version.
@@ -59,11 +62,18 @@ class SnapshotStore:
     """
 
     def __init__(
-        self, folder: Path, *, retained: int, bucket: TableBucket, check: Callable[[], None] = lambda: None
+        self,
+        folder: Place,
+        *,
+        retained: int,
+        bucket: TableBucket,
+        check: Callable[[], None] = lambda: None,
+        holds: bool = True,
     ) -> None:
         check()
         self._check_there = check
         self._folder = SnapshotFolder(folder, bucket)
+        self._hold = Hold(folder)
         self._retained = retained
         self._bucket = bucket
         self._working = threading.Lock()
@@ -73,13 +83,15 @@ class SnapshotStore:
         self._base: SnapshotManifest | None = None
         self._id_min = 0
         try:
+            if holds:
+                self._hold.take()
             self._manifests = tuple(self._folder.manifests())
             self._broken = tuple(self._folder.broken_ids())
         except OSError as error:
-            raise StorageError(f"{folder}: the snapshots cannot be read: {error}") from error
+            raise StorageError(f"{folder}: the snapshots cannot be read: {reason_of(error)}") from error
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """Return the folder of the files."""
         return self._folder.path
 
@@ -147,7 +159,9 @@ class SnapshotStore:
                 self._manifests = tuple(each for each in self._manifests if each is not manifest)
                 self._broken = tuple(sorted({*self._broken, manifest.snapshot_id}))
             except OSError as error:
-                raise StorageError(f"{self.folder / manifest.name}: the snapshot cannot be read: {error}") from error
+                raise StorageError(
+                    f"{self.folder / manifest.name}: the snapshot cannot be read: {reason_of(error)}"
+                ) from error
         return None
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -212,7 +226,9 @@ class SnapshotStore:
         failpoint("kv.snapshot.before_live")
         live = write_live(self.folder / f"{snapshot_id:010d}{LIVE_SUFFIX}", [live for _, live in alive])
         failpoint("kv.snapshot.before_names")
-        files.fsync_folder(self.folder)
+        store = store_of(self.folder)
+        store.settle(self.folder)
+        self._hold.keep()
         manifest = SnapshotManifest(
             bucket=self._bucket,
             snapshot_id=snapshot_id,
@@ -227,7 +243,8 @@ class SnapshotStore:
         )
         self._check_open()
         failpoint("kv.snapshot.before_manifest")
-        files.write_atomic(self.folder / manifest.name, manifest.to_bytes())
+        # New: of two servers with copies of one lab's folder, the second one's snapshot is refused.
+        store.put(self.folder / manifest.name, manifest.to_bytes(), ABSENT)
         failpoint("kv.snapshot.after_manifest")
         return manifest, live.size_bytes + sum(each.file.size_bytes for each in new)
 
@@ -266,7 +283,11 @@ class SnapshotStore:
             log.warning("%s: leftovers of snapshot %d stay until the next one: %s", self.folder, snapshot_id, error)
 
     def _sweep(self) -> None:
-        """Remove all that the snapshots at hand do not need: manifests first, so that none is left without its files."""
+        """Remove all that the snapshots at hand do not need: manifests first, so that none is left without its files.
+
+        What another server wrote since is none of those at hand: nothing is removed without the hold.
+        """
+        self._hold.keep()
         self._folder.remove_manifests({manifest.name for manifest in self._manifests})
         failpoint("kv.snapshot.before_delete")
         self._folder.remove_unneeded({name for manifest in self._manifests for name in manifest.file_names})
@@ -291,7 +312,7 @@ class SnapshotStore:
         )
 
 
-def _image(folder: Path, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
+def _image(folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
     stored = list(read_chunks(folder, manifest, schemas))
     chunks = tuple(
         KvChunk(

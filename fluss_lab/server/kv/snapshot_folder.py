@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import SnapshotManifest, manifest_name, read_manifest, snapshot_id_of
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_location import store_of
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,9 @@ class SnapshotFolder:
         path: The folder; need not exist.
     """
 
-    def __init__(self, path: Path, bucket: TableBucket) -> None:
+    def __init__(self, path: Place, bucket: TableBucket) -> None:
         self.path = path
+        self._store = store_of(path)
         self._bucket = bucket
 
     def manifests(self) -> list[SnapshotManifest]:
@@ -79,10 +79,7 @@ class SnapshotFolder:
 
     def size_of(self, name: str) -> int | None:
         """Return the bytes of a file; None when it is not there."""
-        try:
-            return (self.path / name).stat().st_size
-        except FileNotFoundError:
-            return None
+        return self._store.size(self.path / name)
 
     def id_max(self) -> int:
         """Return the largest snapshot id in any name, of broken and unfinished snapshots too; -1 when there is none."""
@@ -97,7 +94,7 @@ class SnapshotFolder:
         path = self.path / manifest_name(snapshot_id)
         log.error("%s: the snapshot is broken and set aside: %s", path, reason)
         try:
-            files.replace(path, path.with_name(path.name + BROKEN_SUFFIX))
+            self._store.rename(path, path.name + BROKEN_SUFFIX)
         except OSError as error:
             log.warning("%s: could not be set aside: %s", path, error)
 
@@ -112,7 +109,7 @@ class SnapshotFolder:
         Raises:
             OSError: The file system refused.
         """
-        _make(self.path)
+        self._store.make_folder(self.path)
 
     def remove_manifests(self, keep: Collection[str]) -> None:
         """Remove the manifests of all snapshots but those named, durably, before what they need is removed.
@@ -122,9 +119,9 @@ class SnapshotFolder:
         """
         gone = [name for name in self._names() if snapshot_id_of(name) is not None and name not in keep]
         for name in gone:
-            (self.path / name).unlink(missing_ok=True)
+            self._store.remove(self.path / name)
         if gone:
-            files.fsync_folder(self.path)
+            self._store.settle(self.path)
 
     def remove_unneeded(self, needed: Collection[str]) -> int:
         """Remove files of snapshots that are not among those named: of expired snapshots, and leftovers of attempts.
@@ -138,19 +135,8 @@ class SnapshotFolder:
         broken = [f"{manifest_name(each)}{BROKEN_SUFFIX}" for each in self.broken_ids()[-BROKEN_KEPT:]]
         unneeded = [n for n in self._names() if _OURS.fullmatch(n) and n not in needed and n not in broken]
         for name in unneeded:
-            (self.path / name).unlink(missing_ok=True)
+            self._store.remove(self.path / name)
         return len(unneeded)
 
     def _names(self) -> list[str]:
-        try:
-            return sorted(each.name for each in self.path.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-
-def _make(folder: Path) -> None:
-    if not folder.exists():
-        _make(folder.parent)
-        with suppress(FileExistsError):  # another bucket's thread made it
-            folder.mkdir(mode=0o700)
-        files.fsync_folder(folder.parent)
+        return self._store.names(self.path)

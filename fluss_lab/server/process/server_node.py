@@ -14,7 +14,7 @@ from typing import Final, Self
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.config.lake_options import FORMAT_KEY
-from fluss_lab.model.config.options import REMOTE_DATA_DIR, SERVER_ATTACHED_MAX
+from fluss_lab.model.config.options import SERVER_ATTACHED_MAX
 from fluss_lab.rpc.access import token as tokens
 from fluss_lab.rpc.access.tls import Trust
 from fluss_lab.rpc.rpc_methods import COORDINATOR
@@ -32,7 +32,7 @@ from fluss_lab.server.folder.metadata_checks import (
     check_place,
 )
 from fluss_lab.server.folder.read_only_lab import reserve_of
-from fluss_lab.server.folder.remote_storage import claim_remote
+from fluss_lab.server.folder.remote_storage import claim_remote, remote_root
 from fluss_lab.server.process import discovery, server_process
 from fluss_lab.server.process.listener import listen, server_identity
 from fluss_lab.server.process.tablet_launch import (
@@ -185,7 +185,7 @@ class ServerNode:
         check_place(coordinator.store, self.folder)
         check_lake_format(coordinator.store, self.options.get(FORMAT_KEY))
         check_folder_ids(coordinator.store, self._home)
-        claim_remote(Path(self.options[REMOTE_DATA_DIR.key]), coordinator.store)
+        claim_remote(remote_root(self.options, self._home), coordinator.store)
         previous = discovery.read(self.folder)
         ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}
         self._server = server = listen(

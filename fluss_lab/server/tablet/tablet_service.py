@@ -94,7 +94,8 @@ class TabletService:
         # Half of the threads may wait for predecessors: those find a thread among the others.
         self._remote = RemoteDir(remote_root(options, folder))
         retained = opt.KV_SNAPSHOTS_RETAINED.of(options)
-        rows = RowOptions(self._remote.path, retained, self._size_max, self._remote.check)
+        holds = not self._reserve.is_read_only
+        rows = RowOptions(self._remote.path, retained, self._size_max, self._remote.check, holds)
         reopen_max_ms = opt.BUCKET_REOPEN_WAIT_MAX.of(options)
         self._store = BucketStore(
             folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows,
@@ -209,7 +210,7 @@ class TabletService:
 
         One bucket's failure is only logged. A background thread does it every ``remote.log.task-interval-duration``.
         """
-        if self._reserve.is_short_for(self._remote.path):
+        if self._is_remote_short():
             return 0
         with self._remote_lock:
             return self._remote_task.run()
@@ -219,8 +220,14 @@ class TabletService:
         self._damage.expire()
 
     def _look_for_snapshots(self) -> None:
-        if not self._reserve.is_short_for(self._remote.path):
+        if not self._is_remote_short():
             self._snapshots.tick()
+
+    def _is_remote_short(self) -> bool:
+        """Return whether nothing may be written to remote storage: its disk's reserve is used up, or the lab is read-only."""
+        if not isinstance(self._remote.path, Path):
+            return self._reserve.is_read_only
+        return self._reserve.is_short_for(self._remote.path)
 
     def snapshot_now(self, bucket: TableBucket) -> CompletedSnapshot | None:
         """Take a key-value snapshot of a bucket, unless nothing changed since its last one; return the newest one.

@@ -31,6 +31,7 @@ from fluss_lab.model.config.options import REMOTE_DATA_DIR, SERVER_HOST
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.spark.session.worker_placement import runs_here
 from fluss_lab.spark.tiering.spark_executor import one_line
+from fluss_lab.storage.store_location import location_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -145,8 +146,9 @@ def shared_folders(lake_folder: Path | None, options: dict[str, str]) -> dict[st
         options: The cluster's, as it describes itself.
     """
     folders = {} if lake_folder is None else {"the lake's warehouse": lake_folder}
-    if remote := REMOTE_DATA_DIR.of(options):
-        folders[REMOTE_DATA_DIR.key] = Path(remote)
+    # An object store needs no sharing: what tasks read there they ask the servers for.
+    if (remote := REMOTE_DATA_DIR.of(options)) and isinstance(place := location_of(remote, REMOTE_DATA_DIR.key), Path):
+        folders[REMOTE_DATA_DIR.key] = place
     return folders
 
 

@@ -41,6 +41,8 @@ _WAREHOUSE: Final = f"{LAKE_PREFIX}iceberg.warehouse"
 _LAKE_DATA: Final = "lake data"
 _LAKE_METADATA: Final = "lake metadata"
 _METADATA: Final = "metadata"
+_REMOTE_LOG: Final = "remote log"
+_SNAPSHOTS: Final = "key-value snapshots"
 _RESERVE: Final = "reserve"
 _OTHER: Final = "other"
 #: The unit of `st_blocks`, whatever the file system's blocks are.
@@ -113,6 +115,10 @@ def disk_usage(folder: Path, options: Mapping[str, str], limit_ms: int) -> list[
         walk.count(place)
     if (elsewhere := _lake_elsewhere(options)) is not None:
         found[_LAKE_DATA, None] = StoreUsage(_LAKE_DATA, None, elsewhere, None, 0, is_complete=False)
+    remote = remote_root(options, folder)
+    if not isinstance(remote, Path):
+        for store, kind in ((_REMOTE_LOG, LOG), (_SNAPSHOTS, KV)):
+            found[store, None] = StoreUsage(store, None, str(remote / kind), None, 0, is_complete=False)
     return sorted(found.values(), key=lambda each: (-(each.size_bytes or 0), each.store, each.server or 0))
 
 
@@ -162,8 +168,7 @@ def _roots(folder: Path, options: Mapping[str, str]) -> list[tuple[Path, str, in
     lake = _local_folder(options.get(_WAREHOUSE, ""))
     places = [
         *tablets,
-        (remote / LOG, "remote log", None),
-        (remote / KV, "key-value snapshots", None),
+        *([(remote / LOG, _REMOTE_LOG, None), (remote / KV, _SNAPSHOTS, None)] if isinstance(remote, Path) else []),
         *([(lake, _LAKE_DATA, None)] if lake is not None else []),
         (folder / "lake", _LAKE_METADATA, None),
         (folder / JOBS_FOLDER, "jobs", None),

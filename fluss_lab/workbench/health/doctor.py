@@ -31,10 +31,11 @@ from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
-from fluss_lab.server.folder.remote_storage import remote_root
+from fluss_lab.server.folder.remote_storage import owner_of, remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
+from fluss_lab.storage.file_store import ObjectPath, Place, reason_of
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_of, table_statuses
 from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
@@ -192,15 +193,30 @@ def _private(path: Path) -> Check:
 
 def _disks(folder: Path) -> Iterator[Check]:
     remote = _remote(folder)
+    if isinstance(remote, ObjectPath):
+        yield _object_store(remote)
     for name, place in (("disk", folder), ("remote disk", remote)):
-        if place is None or not place.exists() or (name != "disk" and place.stat().st_dev == folder.stat().st_dev):
+        if (
+            not isinstance(place, Path)
+            or not place.exists()
+            or (name != "disk" and place.stat().st_dev == folder.stat().st_dev)
+        ):
             continue
         free = shutil.disk_usage(place).free
         found = f"{place}: {free / 2**30:.1f} GB free, expected at least {FREE_BYTES_MIN >> 30}"
         yield Check(name, free >= FREE_BYTES_MIN and os.access(place, os.W_OK), found)
 
 
-def _remote(folder: Path) -> Path | None:
+def _object_store(remote: ObjectPath) -> Check:
+    """Look whether remote storage answers, and is a lab's."""
+    try:
+        owner = owner_of(remote)
+    except (FlussError, OSError) as error:
+        return Check("remote storage", False, reason_of(error) if isinstance(error, OSError) else str(error))
+    return Check("remote storage", True, f"{remote} answers" + ("" if owner else "; no lab has claimed it yet"))
+
+
+def _remote(folder: Path) -> Place | None:
     try:
         return remote_root(cluster.read_options(folder), folder)
     except FlussError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import (
@@ -24,6 +23,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, TableCatalog
+from fluss_lab.storage.file_store import ObjectPath, Place, reason_of
+from fluss_lab.storage.store_location import local_place
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +56,15 @@ class KvSnapshotRegistry:
         store: The metadata file.
         catalog: What exists.
         coordinator_epoch: Of this run; reports that name another one are refused.
+        remote: ``remote.data.dir``.
 
     Raises:
         UnsupportedError: A newer version wrote a snapshot's row, which must not be replaced.
     """
 
-    def __init__(self, store: MetadataStore, catalog: TableCatalog, *, coordinator_epoch: int) -> None:
+    def __init__(self, store: MetadataStore, catalog: TableCatalog, coordinator_epoch: int, remote: Place) -> None:
         self._store = store
+        self._remote = remote
         self._catalog = catalog
         self._coordinator_epoch = coordinator_epoch
         self._check_formats()
@@ -129,7 +132,7 @@ class KvSnapshotRegistry:
         partition_id = request.partition_id if request.HasField("partition_id") else NO_PARTITION
         bucket = _Bucket(request.table_id, partition_id, request.bucket_id)
         completed = self._find(bucket, request.snapshot_id)
-        folder = Path(completed.location)
+        folder = self._folder(completed.location)
         manifest = _read_manifest(folder / manifest_name(completed.snapshot_id), bucket)
         names = [manifest.name, manifest.live.name, *(each.file.name for each in manifest.files)]
         return pb.GetKvSnapshotMetadataResponse(
@@ -138,6 +141,13 @@ class KvSnapshotRegistry:
                 pb.PbRemotePathAndLocalFile(remote_path=str(folder / name), local_file_name=name) for name in names
             ],
         )
+
+    def _folder(self, location: str) -> Place:
+        """Return a snapshot's folder: below ``remote.data.dir`` when that is in an object store; any path is one."""
+        root = str(self._remote)
+        if isinstance(self._remote, ObjectPath) and location.startswith(f"{root}/"):
+            return replace(self._remote, key=f"{self._remote.key}{location.removeprefix(root)}")
+        return local_place(location)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -255,10 +265,10 @@ def _completed_of(data: bytes) -> CompletedSnapshot:
     return completed
 
 
-def _read_manifest(path: Path, bucket: _Bucket) -> SnapshotManifest:
+def _read_manifest(path: Place, bucket: _Bucket) -> SnapshotManifest:
     try:
         return read_manifest(path)
     except FileNotFoundError as error:
         raise KvSnapshotNotFoundError(f"{bucket}: {path} is gone: request the latest snapshot") from error
     except OSError as error:
-        raise StorageError(f"{bucket}: {path} cannot be read: {error}") from error
+        raise StorageError(f"{bucket}: {path} cannot be read: {reason_of(error)}") from error

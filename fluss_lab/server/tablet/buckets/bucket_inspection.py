@@ -34,6 +34,7 @@ from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import OFFSET_SUFFIX, TIME_SUFFIX, SparseIndex
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark
+from fluss_lab.storage.file_store import Place
 
 #: Bytes read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
@@ -55,7 +56,7 @@ class Finding:
         is_harmless: Whether the next start of the server repairs it, and nothing is lost.
     """
 
-    path: Path
+    path: Place
     position: int | None
     found: str
     meaning: str

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -38,6 +37,7 @@ from fluss_lab.server.tablet.log.log_segments import DerivedEntry, LogAppendInfo
 from fluss_lab.server.tablet.log.payload_validation import CheckedPut, check_put
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.log.segment import UNREADABLE
+from fluss_lab.storage.file_store import Place
 
 #: How many times the size allowed the rows may have that a batch replaces or completes: many of them may not change.
 _EXTENT_FACTOR: Final = 4
@@ -61,12 +61,14 @@ class RowOptions:
         snapshots_retained: Snapshots kept of each bucket.
         size_max: Bytes of a payload, and of the changelog batch that it leads to, at most.
         check_remote: Raises `StorageError` while ``remote.data.dir`` is not there.
+        holds: Whether this server writes snapshots: of a lab that is only read, it does not.
     """
 
-    remote: Path
+    remote: Place
     snapshots_retained: int
     size_max: int
     check_remote: Callable[[], None] = lambda: None
+    holds: bool = True
 
 
 @dataclass(slots=True)
@@ -145,7 +147,7 @@ class KvBucket:
         """
         folder = bucket_folder(options.remote, KV, table.path, partition, bucket)
         snapshots = SnapshotStore(
-            folder, retained=options.snapshots_retained, bucket=bucket, check=options.check_remote
+            folder, retained=options.snapshots_retained, bucket=bucket, check=options.check_remote, holds=options.holds
         )
         size_max = options.size_max
         fresh = KvStore(table.descriptor, table.schema_id, table.schemas)

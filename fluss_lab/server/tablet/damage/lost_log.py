@@ -23,6 +23,7 @@ from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import IndexMark
 from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.storage.file_store import Place
 
 #: What may be left beside the segments, and belongs to the bucket without them.
 _BESIDE: Final = (GIVEN_UP_FILE, remote_manifest.MARK_FILE)
@@ -46,7 +47,13 @@ class LostLog:
 
     @staticmethod
     def of(
-        folder: Path, bucket: TableBucket, lake: LakeState | None, *, remote: Path, snapshots: Path, durable_offset: int
+        folder: Path,
+        bucket: TableBucket,
+        lake: LakeState | None,
+        *,
+        remote: Place,
+        snapshots: Place,
+        durable_offset: int,
     ) -> LostLog:
         """Return what is known of a bucket's log.
 

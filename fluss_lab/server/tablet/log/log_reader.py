@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, OffsetOutOfRangeError
 from fluss_lab.records.batch import BatchHeader
 from fluss_lab.server.tablet.log.segment import UNREADABLE, BatchPosition, Segment
+from fluss_lab.storage.file_store import Place
 
 T = TypeVar("T")
 #: Views tried while segments go away under a reader: one retention pass drops all it drops in one view.
@@ -56,7 +57,7 @@ class RecordLocation(NamedTuple):
         segment_id: The id of a segment in remote storage; None of one on this disk.
     """
 
-    path: Path
+    path: Place
     base_offset: int
     end_offset: int
     position: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
@@ -23,6 +21,8 @@ from fluss_lab.server.tablet.log.segment import Segment
 from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest, RemoteSegment
 from fluss_lab.server.tablet.remote.segment_copy import copy_segment
+from fluss_lab.storage.file_store import ObjectExistsError, Place, reason_of
+from fluss_lab.storage.store_location import store_of
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 _SEGMENTS_TOLD_MAX: Final = 16
 #: Manifests tried while segments expire under a reader: one retention pass is one manifest.
 _MANIFESTS_MAX: Final = 10
+_DRAFT: Final = re.compile(rf"\.{remote_manifest.FILE_NAME}\.")
 _SEGMENT_FOLDER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -43,7 +44,7 @@ class RemoteFetch:
         start_position: Where in the first one reading may begin.
     """
 
-    folder: Path
+    folder: Place
     segments: tuple[RemoteSegment, ...]
     start_position: int
 
@@ -63,7 +64,7 @@ class RemoteLog:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Place,
         local: Path,
         bucket: TableBucket,
         log_range: tuple[int, int],
@@ -71,6 +72,7 @@ class RemoteLog:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
+        self._store = store_of(folder)
         self._mark = DroppedMark(local)
         self._bucket, self._log = bucket, logger
         self._log_start, self._log_end = log_range
@@ -83,6 +85,8 @@ class RemoteLog:
         self._is_tidy = False
         # Whether the manifest on the device may be another than the one here, after it could not be replaced cleanly.
         self._is_unsure = False
+        self._is_fenced = False
+        self._file = remote_manifest.ManifestFile(folder, bucket)
         self._try_load()
 
     def __repr__(self) -> str:
@@ -123,10 +127,10 @@ class RemoteLog:
 
     def _try_load(self) -> None:
         """Read the manifest, unless that has been done: what was missing or damaged may be there again."""
-        if self._manifest is not None:
+        if self._manifest is not None or self._is_fenced:
             return
         with self._lock:
-            if self._manifest is not None:
+            if self._manifest is not None or self._is_fenced:
                 return
             try:
                 self._manifest, self._problem = self._load(), None
@@ -136,13 +140,13 @@ class RemoteLog:
                 self._problem = error
 
     def _load(self) -> RemoteManifest:
-        path = self.folder / remote_manifest.FILE_NAME
+        path = self._file.place
         self._check_there()
         try:
-            found = remote_manifest.load(self.folder, self._bucket)
+            found = self._file.load()
             dropped = self._dropped_offset(found)
         except OSError as error:
-            raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
+            raise StorageError(f"{self._log.title}: the remote log cannot be read: {reason_of(error)}") from error
         manifest = RemoteManifest(self._bucket) if found is None else found
         if dropped > manifest.copied_offset:
             what = "none" if found is None else f"one that ends at {found.copied_offset}"
@@ -265,7 +269,7 @@ class RemoteLog:
                         f"{self._log.title}: a file of the remote log is missing: {error.filename}; restore it from a copy"
                     ) from error
             except OSError as error:
-                raise StorageError(f"{self._log.title}: the remote log cannot be read: {error}") from error
+                raise StorageError(f"{self._log.title}: the remote log cannot be read: {reason_of(error)}") from error
             except (CorruptDataError, UnsupportedError) as error:
                 raise type(error)(f"{self._log.title}: {error}") from error
         raise NotLeaderError(f"{self._log.title}: its remote segments expire faster than they can be read; retry")
@@ -312,10 +316,14 @@ class RemoteLog:
     ) -> RemoteSegment | None:
         self._check_there()
         try:
-            files.make_folder(self.folder)
+            self._store.make_folder(self.folder)
             copied = copy_segment(segment, self.folder, schemas, created_ms=now_ms, check=self._check_open)
             failpoint("remote.manifest.before")
-            self._replace(manifest, manifest.added(copied))
+            try:
+                self._replace(manifest, manifest.added(copied))
+            finally:
+                if self._is_fenced:
+                    self._remove(self.folder / copied.segment_id)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not segment.path.exists():
                 return None  # retention was faster
@@ -376,7 +384,7 @@ class RemoteLog:
     def _replace(self, before: RemoteManifest, after: RemoteManifest) -> None:
         """Make another manifest durable, then known, then delete the files that it no longer names."""
         self._is_unsure = True
-        remote_manifest.save(self.folder, after)
+        self._save(after)
         failpoint("remote.manifest.after")
         self._manifest, self._is_unsure = after, False
         kept = {each.segment_id for each in after.segments}
@@ -384,6 +392,21 @@ class RemoteLog:
             if segment.segment_id not in kept:
                 failpoint("remote.retention.before_delete")
                 self._remove(self.folder / segment.segment_id)
+
+    def _save(self, manifest: RemoteManifest, *, holds: bool = False) -> None:
+        try:
+            if holds:
+                self._file.hold(manifest)
+            else:
+                self._file.save(manifest)
+        except ObjectExistsError as error:
+            # What is in it now may name other files than those that are known here: nothing is read or removed by it.
+            self._manifest, self._is_fenced = None, True
+            self._problem = StorageError(
+                f"{self._log.title}: {self._file.place} was replaced by another server: expected it as this one wrote it. Two "
+                "servers run on copies of one lab's folder: stop the one that is not to go on, then start this one again"
+            )
+            raise self._problem from error
 
     def tidy(self) -> None:
         """Remove what crashed copies and retentions left. Done once, and again after something failed."""
@@ -393,19 +416,25 @@ class RemoteLog:
                 return
             self._is_tidy = True
             kept = {each.segment_id for each in manifest.segments}
-            if not self.folder.exists():
+            try:
+                names = self._store.names(self.folder)
+                left = [name for name in names if _DRAFT.match(name)]
+                left += [name for name in names if _SEGMENT_FOLDER.fullmatch(name) and name not in kept]
+                if left:
+                    self._save(manifest, holds=True)
+            except (OSError, StorageError) as error:
+                self._is_tidy = False
+                self._log.warning("%s is tidied later: %s", self.folder, error)
                 return
-            for path in self.folder.iterdir():
-                is_draft = path.name.startswith(f".{remote_manifest.FILE_NAME}.")
-                if is_draft or (_SEGMENT_FOLDER.fullmatch(path.name) and path.name not in kept):
-                    self._remove(path)
+            for name in left:
+                self._remove(self.folder / name, is_folder=_DRAFT.match(name) is None)
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Place, *, is_folder: bool = True) -> None:
         try:
-            if path.is_dir():
-                shutil.rmtree(path)
+            if is_folder:
+                self._store.remove_folder(path)
             else:
-                path.unlink(missing_ok=True)
+                self._store.remove(path)
         except OSError as error:
             self._is_tidy = False
             self._log.warning("%s could not be removed, and is tried again: %s", path, error)

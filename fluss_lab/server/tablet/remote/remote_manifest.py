@@ -11,6 +11,7 @@ records as if they were never written.
 
 from __future__ import annotations
 
+import uuid
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -24,7 +25,9 @@ from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
-from fluss_lab.records.sealed import load_sealed, save_sealed
+from fluss_lab.records.sealed import read_sealed, seal_content
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.guarded_file import GuardedFile
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1
@@ -109,7 +112,7 @@ class RemoteManifest:
         return replace(self, segments=self.segments[count:])
 
 
-class _Content(msgspec.Struct):
+class _Content(msgspec.Struct, omit_defaults=True):
     """The file."""
 
     table_id: Whole
@@ -117,6 +120,8 @@ class _Content(msgspec.Struct):
     bucket: Whole
     copied_offset: Whole
     segments: tuple[RemoteSegment, ...]
+    #: Of the server that saw to leftovers last, in an object store: see `ManifestFile.hold`.
+    hold: str | None = None
 
     def __post_init__(self) -> None:
         for before, after in pairwise(self.segments):
@@ -130,32 +135,64 @@ class _Content(msgspec.Struct):
         return RemoteManifest(bucket, self.copied_offset, self.segments)
 
 
-def save(folder: Path, manifest: RemoteManifest) -> None:
-    """Replace the manifest in a bucket's remote folder, durably.
+class ManifestFile:
+    """The manifest in a bucket's remote folder, replaced only by who knows what is in it. For one thread at a time.
 
-    Raises:
-        OSError: The file system refused; the old one stands.
+    Args:
+        folder: The bucket's remote folder.
     """
-    bucket = manifest.bucket
-    content = _Content(bucket.table_id, bucket.partition_id, bucket.bucket, manifest.copied_offset, manifest.segments)
-    save_sealed(folder / FILE_NAME, content, version=VERSION, indent=1)
+
+    def __init__(self, folder: Place, bucket: TableBucket) -> None:
+        self._bucket = bucket
+        self._file = GuardedFile(folder / FILE_NAME)
+        self._hold: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Return where it is."""
+        return self._file.place
+
+    def load(self) -> RemoteManifest | None:
+        """Return the manifest; None when there is none.
+
+        Raises:
+            CorruptDataError: It is damaged, or another bucket's.
+            UnsupportedError: A newer version wrote it.
+            OSError: It cannot be read.
+        """
+        if (data := self._file.load()) is None:
+            return None
+        manifest = read_sealed(_Content, data, str(self.place), version=VERSION, remedy=_REMEDY).manifest()
+        bucket = self._bucket
+        if manifest.bucket != bucket:
+            raise CorruptDataError(
+                f"{self.place}: expected the manifest of {bucket}, found that of {manifest.bucket}; {_REMEDY}"
+            )
+        return manifest
+
+    def save(self, manifest: RemoteManifest) -> None:
+        """Replace the manifest, durably; it raises as `GuardedFile.save`."""
+        bucket = manifest.bucket
+        content = _Content(
+            bucket.table_id, bucket.partition_id, bucket.bucket, manifest.copied_offset, manifest.segments, self._hold
+        )
+        self._file.save(seal_content(encode(content, version=VERSION, indent=1)))
+
+    def hold(self, manifest: RemoteManifest) -> None:
+        """Replace the manifest by the same one, so that what another server has copied meanwhile can no longer be named.
+
+        Only then is what this one does not name a leftover. A local folder needs it not: the lab's lock keeps others out.
+        It raises as `save`.
+        """
+        if not isinstance(self.place, Path):
+            # Another content, as versions of some stores are sums of contents.
+            self._hold = uuid.uuid4().hex
+            self.save(manifest)
 
 
-def load(folder: Path, bucket: TableBucket) -> RemoteManifest | None:
-    """Return the manifest in a bucket's remote folder; None when there is none.
-
-    Raises:
-        CorruptDataError: It is damaged, or another bucket's.
-        UnsupportedError: A newer version wrote it.
-        OSError: It cannot be read.
-    """
-    path = folder / FILE_NAME
-    if (content := load_sealed(_Content, path, version=VERSION, remedy=_REMEDY)) is None:
-        return None
-    manifest = content.manifest()
-    if manifest.bucket != bucket:
-        raise CorruptDataError(f"{path}: expected the manifest of {bucket}, found that of {manifest.bucket}; {_REMEDY}")
-    return manifest
+def load(folder: Place, bucket: TableBucket) -> RemoteManifest | None:
+    """Return the manifest in a bucket's remote folder; None when there is none: see `ManifestFile.load`."""
+    return ManifestFile(folder, bucket).load()
 
 
 _REMEDY: Final = (

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import google_crc32c
 import pyarrow as pa
 
-from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.records.batch import (
@@ -29,6 +26,8 @@ from fluss_lab.records.batch import (
 from fluss_lab.records.blocks import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
 from fluss_lab.server.tablet.log.segment import BatchPosition, Segment
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteSegment
+from fluss_lab.storage.file_store import FileWriter, Place
+from fluss_lab.storage.store_location import store_of
 
 #: Bytes of a segment read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
@@ -48,8 +47,8 @@ class _Draft:
     """A copy under way."""
 
     packer: Packer
-    log_fd: int
-    previous_fd: int | None
+    log_file: FileWriter
+    previous_file: FileWriter | None
     size: int = 0
     first_timestamp_ms: int = -1
     max_timestamp_ms: int = -1
@@ -57,7 +56,7 @@ class _Draft:
 
 def copy_segment(
     segment: Segment,
-    folder: Path,
+    folder: Place,
     schemas: Mapping[int, pa.Schema],
     *,
     created_ms: int,
@@ -80,58 +79,49 @@ def copy_segment(
         FileNotFoundError: It was deleted meanwhile.
         OSError: The file system refused. What was written of the copy is removed, as far as that goes.
 
-    Cost: one pass of CRC and packing: some 300 MB a second; memory of a few chunks.
+    Cost: one pass of CRC and packing: some 300 MB a second; memory of a few chunks, to an object store of the whole copy.
     """
     segment_id = str(uuid.uuid4())
-    place = folder / segment_id
-    place.mkdir(mode=0o700)
+    place, store = folder / segment_id, store_of(folder)
+    store.make_folder(place, is_new=True)
     try:
         failpoint("remote.copy.before_data")
         copied = _copy(segment, folder, segment_id, schemas, created_ms, check)
-        files.fsync_folder(place)
-        files.fsync_folder(folder)
+        store.settle(place)
+        store.settle(folder)
         failpoint("remote.copy.after_data")
         return copied
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):
+            store.remove_folder(place)
         raise
 
 
 def _copy(
     segment: Segment,
-    folder: Path,
+    folder: Place,
     segment_id: str,
     schemas: Mapping[int, pa.Schema],
     created_ms: int,
     check: Callable[[], None],
 ) -> RemoteSegment:
     unsized = SegmentKey(segment_id, segment.base_offset, segment.end_offset, 0)
-    log_fd = _create(unsized.path(folder, LOG_SUFFIX))
-    previous_fd: int | None = None
+    store = store_of(folder)
     blocks: list[Block] = []
-    try:
+    with ExitStack() as stack:
+        log_file = stack.enter_context(store.create(unsized.path(folder, LOG_SUFFIX), is_unique=True))
+        previous_file = None
         if segment.previous is not None:
-            previous_fd = _create(unsized.path(folder, PREVIOUS_SUFFIX))
-        draft = _Draft(Packer(schemas), log_fd, previous_fd)
+            previous_file = stack.enter_context(store.create(unsized.path(folder, PREVIOUS_SUFFIX), is_unique=True))
+        draft = _Draft(Packer(schemas), log_file, previous_file)
         for batches in _blocks(segment, draft):
             check()
             blocks.append(_write_block(segment, draft, batches))
             failpoint("remote.copy.between_blocks")
-        for fd in (log_fd, previous_fd):
-            if fd is not None:
-                files.fsync_file(fd)
-    finally:
-        for fd in (log_fd, previous_fd):
-            if fd is not None:
-                os.close(fd)
     key = SegmentKey(segment_id, segment.base_offset, segment.end_offset, draft.size)
-    index = BlockIndex.of(key, draft.max_timestamp_ms, previous_fd is not None, blocks)
-    fd = _create(key.path(folder, INDEX_SUFFIX))
-    try:
-        _write(fd, index.to_bytes())
-        files.fsync_file(fd)
-    finally:
-        os.close(fd)
+    index = BlockIndex.of(key, draft.max_timestamp_ms, previous_file is not None, blocks)
+    with store.create(key.path(folder, INDEX_SUFFIX), is_unique=True) as file:
+        file.write(index.to_bytes())
     return RemoteSegment(
         segment_id, key.base_offset, key.end_offset, key.size_bytes, draft.first_timestamp_ms, draft.max_timestamp_ms,
         created_ms,
@@ -199,25 +189,15 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def _write_block(segment: Segment, draft: _Draft, block: _Packed) -> Block:
     data = b"".join(memoryview(each) for each in block.buffers)
-    _write(draft.log_fd, data)
+    draft.log_file.write(data)
     previous_crc = 0
-    if draft.previous_fd is not None and segment.previous is not None:
+    if draft.previous_file is not None and segment.previous is not None:
         base = segment.base_offset
         values = segment.previous.read(block.base_offset - base, block.end_offset - base)
         previous_crc = google_crc32c.value(values)
-        _write(draft.previous_fd, values)
+        draft.previous_file.write(values)
     position, draft.size = draft.size, draft.size + len(data)
     return Block(position, block.base_offset, block.timestamp_ms, google_crc32c.value(data), previous_crc)
-
-
-def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-
-def _write(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
 
 
 class Packer:

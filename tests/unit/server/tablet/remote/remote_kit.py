@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
+from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import error_from_code
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.gateway import CoordinatorGateway
+from fluss_lab.server.coordinator.remote_access import Token, security_token
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import DESCRIPTOR, TABLE_ID, Record, Tablet, batch, records_in
 
@@ -23,10 +28,12 @@ def make_tablet(
     *,
     open_it: bool = True,
     segment_bytes: int = SEGMENT_BYTES,
+    options: Mapping[str, str] | None = None,
     **properties: str,
 ) -> Tablet:
     """A tablet with small segments and one bucket, which copies when told."""
-    tablet = Tablet(folder, clock, log__segment__file_size=f"{segment_bytes}b")
+    more = {key.replace(".", "__").replace("-", "_"): value for key, value in (options or {}).items()}
+    tablet = Tablet(folder, clock, log__segment__file_size=f"{segment_bytes}b", **more)
     if open_it:
         (answer,) = tablet.open(0, **properties)
         assert not answer.error_message
@@ -55,7 +62,7 @@ def held_from(tablet: Tablet, start: int, stop: int | None = None) -> list[Recor
             raise error_from_code(answer.error_code, answer.error_message)
         if answer.HasField("remote_log_fetch_info"):
             try:
-                for record in remote_part(answer.remote_log_fetch_info, start, end):
+                for record in remote_part(answer.remote_log_fetch_info, start, end, remote_files(tablet)):
                     found.append(record)
                     start = record.offset + 1
             except SegmentGoneError as error:
@@ -68,9 +75,31 @@ def held_from(tablet: Tablet, start: int, stop: int | None = None) -> list[Recor
     return found
 
 
-def remote_part(place: pb.PbRemoteLogFetchInfo, start: int, stop: int | None = None):
+class Answers:
+    """The coordinator's answer of how remote storage is read.
+
+    Attributes:
+        options: The cluster's.
+        asked: How often it was asked for.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options, self.asked = dict(options), 0
+
+    def get_file_system_security_token(self, _request: pb.GetFileSystemSecurityTokenRequest) -> Token:
+        """Answer as the coordinator does."""
+        self.asked += 1
+        return security_token(self.options)
+
+
+def remote_files(tablet: Tablet) -> RemoteFiles:
+    """How a client of the tablet's cluster reaches remote storage."""
+    return RemoteFiles(lambda: cast(CoordinatorGateway, Answers(tablet.options)))
+
+
+def remote_part(place: pb.PbRemoteLogFetchInfo, start: int, stop: int | None = None, files: RemoteFiles | None = None):
     """Yield the records that remote storage holds, as a client reads them."""
-    for run in remote_records(place, "test", start, stop, Projection(INFO, None)):
+    for run in remote_records(place, "test", start, stop, Projection(INFO, None), files=files):
         for offset, time_ms, row in zip(
             run.offsets.to_pylist(), run.timestamps_ms.to_pylist(), run.rows["id"].to_pylist(), strict=True
         ):

@@ -131,7 +131,7 @@ def test_an_index_survives_its_bytes(tablet):
 def test_a_manifest_survives_its_bytes_and_tells_whose_it_is(tmp_path):
     segments = tuple(RemoteSegment(f"id-{at}", at * 10, at * 10 + 10, 99, at, at + 1, 7) for at in range(3))
     made = RemoteManifest(TableBucket(1, 2, 3), 30, segments)
-    remote_manifest.save(tmp_path, made)
+    remote_manifest.ManifestFile(tmp_path, BUCKET).save(made)
     assert remote_manifest.load(tmp_path, TableBucket(1, 2, 3)) == made
     with pytest.raises(CorruptDataError, match="expected the manifest of t1/b3"):
         remote_manifest.load(tmp_path, TableBucket(1, None, 3))
@@ -162,7 +162,7 @@ def _write_sealed(path, value):
     ],
 )
 def test_a_manifest_of_another_kind_is_refused(tmp_path, change, kind, text):
-    remote_manifest.save(tmp_path, RemoteManifest(BUCKET))
+    remote_manifest.ManifestFile(tmp_path, BUCKET).save(RemoteManifest(BUCKET))
     value = json.loads((tmp_path / "manifest").read_bytes().rpartition(b"\n")[0])
     _write_sealed(tmp_path / "manifest", {**value, **change})
     with pytest.raises(kind, match=text):
@@ -171,7 +171,7 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path, change, kind, text):
 
 def test_a_manifest_with_a_hole_is_refused(tmp_path):
     segments = (RemoteSegment("a", 0, 10, 9, 0, 0, 0), RemoteSegment("b", 10, 20, 9, 0, 0, 0))
-    remote_manifest.save(tmp_path, RemoteManifest(BUCKET, 20, segments))
+    remote_manifest.ManifestFile(tmp_path, BUCKET).save(RemoteManifest(BUCKET, 20, segments))
     value = json.loads((tmp_path / "manifest").read_bytes().rpartition(b"\n")[0])
     value["segments"][1]["base_offset"] = 11
     _write_sealed(tmp_path / "manifest", value)

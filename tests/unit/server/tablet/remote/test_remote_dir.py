@@ -30,9 +30,13 @@ def test_it_is_an_absolute_path(given, expected):
     assert with_remote_dir({KEY: given, "x": "y"}, Path("/labs/one")) == {KEY: expected, "x": "y"}
 
 
-@pytest.mark.parametrize("given", ["s3://bucket/prefix", "gs://b", "hdfs://h:1/p", "file://host/p", "file://"])
-def test_what_is_not_in_the_file_system_is_refused(given):
-    with pytest.raises(InvalidPropertyError, match="expected a path or file:///path"):
+def test_an_object_stores_is_the_same_for_every_folder():
+    assert with_remote_dir({KEY: " s3://bucket/labs/one/ "}, Path("/labs/one"))[KEY] == "s3://bucket/labs/one"
+
+
+@pytest.mark.parametrize("given", ["s3://bucket", "gs://b", "hdfs://h:1/p", "file://host/p", "file://"])
+def test_what_is_no_location_is_refused(given):
+    with pytest.raises(InvalidPropertyError, match="expected a path, file:///path"):
         with_remote_dir({KEY: given}, Path("/labs/one"))
 
 
