@@ -5,14 +5,22 @@ from tests.mutants.mutant import LOG_SOURCE, Mutant
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 EVENT_FILES = "fluss_lab/lake/iceberg/read/delete_event_reader.py"
+MERGE_READER = "fluss_lab/lake/iceberg/read/merge_reader.py"
 METADATA_FILES = "fluss_lab/lake/iceberg/metadata/metadata_files.py"
 IN_KEYED_LOG = "tests/unit/lake/iceberg/read/test_pk_log.py"
+IN_LAKE_LOG = "tests/unit/lake/iceberg/read/test_lake_log.py"
 IN_CHAIN = "tests/unit/lake/iceberg/metadata/test_snapshot_chain.py"
 IN_METADATA_FILES = "tests/unit/lake/iceberg/metadata/test_metadata_files.py"
 IN_ICEBERG = "tests/unit/lake/iceberg/test_conformance_iceberg.py::TestIceberg"
 IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
 
 LAKE_LOG = (
+    Mutant(
+        "rows_held_for_files_without_any_left_out", "P4", MERGE_READER,
+        "    if held is not None:\n        yield held\n",
+        "",
+        (f"{IN_LAKE_LOG}::test_a_file_that_reaches_over_a_range_and_has_none_of_it_hides_no_record",),
+    ),
     Mutant(
         "log_of_a_namesake_partition", "P2", CHAIN,
         "if is_asked or partitions.has(key[0], _number(snapshot)):",

@@ -147,6 +147,9 @@ def merge_row_groups(
         held = held.slice(len(ready)) if len(ready) < len(held) else None
         if len(ready):
             yield ready
+    # What was held for files that turned out to have no row group of the span.
+    if held is not None:
+        yield held
 
 
 class LiveReader:

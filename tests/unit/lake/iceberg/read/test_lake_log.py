@@ -182,6 +182,22 @@ def test_overlapping_files_are_merged(lake, table, seed):
         assert source.lookup_log_offset_by_timestamp(context) == (offset, EPOCH_MS + offset)
 
 
+@pytest.mark.parametrize("late", [1, 9])
+def test_a_file_that_reaches_over_a_range_and_has_none_of_it_hides_no_record(lake, table, late):
+    """The range lies between two row groups of the file that is opened last."""
+    apart = [late, late + 1, 28, 29]
+    for mine, group in (([0, *range(10, 20)], 50), (apart, 2)):
+        batch = pa.Table.from_batches([rows(table, 30)]).take(pa.array(mine)).combine_chunks().to_batches()[0]
+        whole = as_in_the_lake(lake, table, batch, mine)
+        snapshot = others_file(
+            lake, table, lambda path, whole=whole, group=group: pq.write_table(whole, path, row_group_size=group) or len(whole),
+            min_offset=mine[0], max_offset=mine[-1],
+        )  # fmt: skip
+    for start, stop in [(11, 20), (12, 13), (19, 20)]:
+        runs = fetch(lake, table, snapshot, start, stop)
+        assert offsets(runs) == list(range(start, stop))
+
+
 def test_files_that_do_not_ascend_are_read_in_order(lake, table, seed):
     order = np.random.default_rng(seed).permutation(200)
     batch = pa.Table.from_batches([rows(table, 200)]).take(pa.array(order)).combine_chunks().to_batches()[0]
