@@ -28,5 +28,5 @@ def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, s
     assert said["struck"] >= count
     assert said["stopped writes"] > 0
     assert said["interrupted"] > 0
-    # A few steps of Python lie between a write's end and its caller.
-    assert said.get("written without a word", 0) <= count // 100
+    # A few steps of Python lie between a write's end and its caller: by chance an interrupt falls there.
+    assert said.get("written without a word", 0) <= max(1, count // 100)
