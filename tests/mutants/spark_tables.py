@@ -37,7 +37,7 @@ SPARK_TABLES = (
         "pinned_table_taken_for_the_newest", "P4", "fluss_lab/lake/iceberg/read/lake_table.py",
         "        if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):\n",
         "        if lake is None:\n",
-        (f"{IN_TASK_LAKE}::test_a_table_that_moved_on_is_read_by_the_catalog_that_the_cluster_has",),
+        (f"{IN_TASK_LAKE}::test_a_snapshot_that_came_later_is_had_of_the_catalog_at_once",),
     ),
     Mutant(
         "object_store_left_to_the_jvm", "P4", UNION,

@@ -139,19 +139,18 @@ def test_a_zero_s_sign_and_nan_mislead_nobody_in_a_file(session, cluster, where,
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("point", "asked"),
     [
-        {"where": "ratio != 2.25 and not (delay > 60) or dest is null", "with_source": True},
-        {"where": "dest like 'A%' and month = '2013/01 é' and __offset >= 3"},
-        {"partitions": ["2013-02"], "buckets": [0, 2], "limit": 25},
+        (3, {"where": "ratio != 2.25 and not (delay > 60) or dest is null", "with_source": True}),
+        (1, {"where": "dest like 'A%' and month = '2013/01 é' and __offset >= 3"}),
+        (3, {"partitions": ["2013-02"], "buckets": [0, 2], "limit": 25}),
     ],
     ids=str,
 )
-def test_tasks_read_a_log_table_as_the_jvm_does(session, history, asked):
+def test_tasks_read_a_log_table_as_the_jvm_does(session, history, point, asked):
     """As they do where the lake is an object store, which the JVM cannot open."""
     table, points = history
-    for point in (points[1], points[3]):
-        agree(session, table.reader().scan(COLUMNS, read_point=point, **asked), way=scan_by_tasks)
+    agree(session, table.reader().scan(COLUMNS, read_point=points[point], **asked), way=scan_by_tasks)
 
 
 def test_a_lake_in_an_object_store_is_read_by_tasks(session, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from pyspark.serializers import CPickleSerializer
 
 from fluss_lab.errors import UnavailableError
+from fluss_lab.lake import lake_storage
 from fluss_lab.lake.iceberg.table.catalog_access import sqlite_file
 from fluss_lab.spark.source.batch_reader import make_reader, source_schema
 from fluss_lab.spark.source.source_options import parse_options, place_options
@@ -130,6 +131,21 @@ def test_a_table_that_moved_on_is_read_by_the_catalog_that_the_cluster_has(clust
     with catalog_away(cluster), pytest.raises(UnavailableError, match=r"changed since .*run the query again"):
         read.rows()
     assert by_id(read.rows()) == expected
+
+
+def test_a_snapshot_that_came_later_is_had_of_the_catalog_at_once(cluster, filled):
+    connection, info = cluster.connection, filled.info
+    source = connection.lake_storage().create_lake_source(info)
+    before = connection.admin().lake_snapshot(filled.path).snapshot_id
+    expected = source.plan(before)
+    pinned = lake_storage("iceberg", source.pinned_properties(before))
+    pinned.renew_from(connection.lake_storage)
+    filled.tier()
+    after = connection.admin().lake_snapshot(filled.path).snapshot_id
+    assert after != before
+    assert pinned.create_lake_source(info).plan(after) == connection.lake_storage().create_lake_source(info).plan(after)
+    with catalog_away(cluster):
+        assert pinned.create_lake_source(info).plan(before) == expected
 
 
 def test_a_metadata_file_that_was_removed_is_none_of_a_task_s_worries(cluster, filled):
