@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from fluss_lab.lake import lake_storage
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.kit import OPTIONS, ModelTable, rows_of
 from tests.unit.spark.source.test_task_lake import Read, by_id
@@ -40,6 +41,25 @@ def test_tasks_ask_no_rest_catalog(minio, tmp_path):
         assert by_id(read.rows()) == expected
         assert b"secret-of-the-catalog" not in read.sent
         assert minio.secret_key.encode() in read.sent
+
+
+def test_credentials_that_have_ended_are_had_anew(minio, backends, tmp_path):
+    lake = backends.lake("sqlite", tmp_path)
+    clock = MockClock()
+    options = {f"datalake.iceberg.{key}": value for key, value in lake.items()}
+    with EmbeddedCluster(tmp_path / "lab", OPTIONS | options, clock=clock) as cluster:
+        table = ModelTable(cluster, clock, "t")
+        table.append_random(random.Random(1), 30, MONTHS)
+        table.tier()
+        snapshot_id = cluster.connection.admin().lake_snapshot(table.path).snapshot_id
+        source = cluster.connection.lake_storage().create_lake_source(table.info)
+        pinned = lake_storage("iceberg", source.pinned_properties(snapshot_id) | {"s3.secret-access-key": "ended"})
+        pinned.renew_from(cluster.connection.lake_storage)
+        again = pinned.create_lake_source(table.info)
+        names = ["id", "month", "dest", "__offset"]
+        rows = [batch for _, batch in again.read(again.plan(snapshot_id), names)]
+        assert rows == [batch for _, batch in source.read(source.plan(snapshot_id), names)]
+        assert sum(batch.num_rows for batch in rows) == 30
 
 
 def test_tasks_ask_no_nessie(nessie, backends, tmp_path):

@@ -34,6 +34,12 @@ SPARK_TABLES = (
         ("tests/unit/lake/iceberg/table/test_catalog_access.py::test_the_file_of_a_catalog_that_is_elsewhere_is_not_made_by_a_reader",),
     ),
     Mutant(
+        "ended_credentials_not_renewed", "P4", PINNED,
+        "                except (AuthenticationError, StorageError) as error:\n",
+        "                except UnavailableError as error:\n",
+        (f"{IN_TASK_LAKE}::test_a_metadata_file_that_is_refused_is_had_of_the_catalog",),
+    ),
+    Mutant(
         "pinned_table_taken_for_the_newest", "P4", "fluss_lab/lake/iceberg/read/lake_table.py",
         "        if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):\n",
         "        if lake is None:\n",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import InternalError, UnavailableError
+from fluss_lab.errors import AuthenticationError, FlussError, InternalError, StorageError, UnavailableError
 from fluss_lab.lake.format_interfaces import StorePlace
 from fluss_lab.lake.iceberg.table.catalog_access import NAME_PROPERTY, CatalogAccess, identifier, sqlite_file
 from fluss_lab.model import TablePath
@@ -61,6 +61,7 @@ class PinnedAccess(CatalogAccess):
         self._location = properties[METADATA_LOCATION]
         self._newest: Callable[[], LakeStorage] | None = None
         self._pinned: Table | None = None
+        self._refused: FlussError | None = None
         self._reading = threading.Lock()
 
     def renew_from(self, newest: Callable[[], LakeStorage]) -> None:
@@ -72,11 +73,14 @@ class PinnedAccess(CatalogAccess):
         raise InternalError(f"lake table of {self._location}: it is pinned for reading, its catalog is not known here")
 
     def pinned_table(self, path: TablePath) -> Table | None:
-        """Return the table as it was pinned; None: its metadata file is gone since, it is had from the catalog.
+        """Return the table as it was pinned; None: it is had from the catalog.
+
+        So where its metadata file is gone since, or the store refuses it: credentials that a catalog gave for a while
+        have ended, and it gives others.
 
         Raises:
             CorruptDataError: The file is not what was written.
-            StorageError, UnavailableError, AuthenticationError: The store does not give it.
+            UnavailableError: The store does not answer.
         """
         from pyiceberg.catalog.noop import NoopCatalog
         from pyiceberg.table import Table
@@ -90,6 +94,9 @@ class PinnedAccess(CatalogAccess):
                     metadata = read_metadata(io, self._location)
                 except FileNotFoundError:
                     return None
+                except (AuthenticationError, StorageError) as error:
+                    self._refused = error
+                    return None
                 self._pinned = Table(identifier(path), metadata, self._location, io, NoopCatalog(self.name))
             return self._pinned
 
@@ -97,7 +104,7 @@ class PinnedAccess(CatalogAccess):
         """Return the table as it is now, from the catalog that the cluster has.
 
         Raises:
-            UnavailableError: The catalog is a file of another machine.
+            UnavailableError: The catalog is a file of another machine; or why the pinned table could not be read there.
             TableNotFoundError, CorruptDataError, StorageError: As `CatalogAccess.load_table`.
         """
         access = getattr(self._newest(), "access", None) if self._newest is not None else None
@@ -105,6 +112,8 @@ class PinnedAccess(CatalogAccess):
             raise InternalError(f"lake table {path}: pinned at {self._location}, without a way to the newest")
         file = sqlite_file(access.properties.get("uri", ""))
         if file is not None and not file.exists():
+            if self._refused is not None:
+                raise self._refused
             raise UnavailableError(
                 f"lake table {path}: it has changed since the read was planned, and what became of it is in its catalog's file "
                 f"{file}, which {socket.gethostname()} does not have; run the query again, or give the lake a catalog that all "

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from pyspark.serializers import CPickleSerializer
 
-from fluss_lab.errors import UnavailableError
+from fluss_lab.errors import StorageError, UnavailableError
 from fluss_lab.lake import lake_storage
 from fluss_lab.lake.iceberg.table.catalog_access import sqlite_file
+from fluss_lab.lake.iceberg.table.pinned_table import METADATA_LOCATION
 from fluss_lab.spark.source.batch_reader import make_reader, source_schema
 from fluss_lab.spark.source.source_options import parse_options, place_options
 from fluss_lab.testing import EmbeddedCluster
@@ -146,6 +147,19 @@ def test_a_snapshot_that_came_later_is_had_of_the_catalog_at_once(cluster, fille
     assert pinned.create_lake_source(info).plan(after) == connection.lake_storage().create_lake_source(info).plan(after)
     with catalog_away(cluster):
         assert pinned.create_lake_source(info).plan(before) == expected
+
+
+def test_a_metadata_file_that_is_refused_is_had_of_the_catalog(cluster, filled):
+    """As when credentials that the catalog gave have ended; here it is a name that no file system takes."""
+    connection, info = cluster.connection, filled.info
+    snapshot_id = connection.admin().lake_snapshot(filled.path).snapshot_id
+    source = connection.lake_storage().create_lake_source(info)
+    place = {METADATA_LOCATION: f"file:///{300 * 'x'}.metadata.json"}
+    pinned = lake_storage("iceberg", source.pinned_properties(snapshot_id) | place)
+    pinned.renew_from(connection.lake_storage)
+    assert pinned.create_lake_source(info).plan(snapshot_id) == source.plan(snapshot_id)
+    with catalog_away(cluster), pytest.raises(StorageError, match=r"xxx\.metadata\.json"):
+        pinned.create_lake_source(info).plan(snapshot_id)
 
 
 def test_a_metadata_file_that_was_removed_is_none_of_a_task_s_worries(cluster, filled):
