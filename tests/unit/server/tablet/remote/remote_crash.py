@@ -4,6 +4,7 @@ Run as ``python -m tests.unit.server.tablet.remote.remote_crash FOLDER SEED LIVE
 for each says how many lives were ended by it.
 """
 
+import json
 import os
 import random
 import signal
@@ -21,10 +22,19 @@ LIFE_MS = 40_000
 PASSES = {"tablet.checkpoint.before": 3}
 
 
+def options_of(folder: Path) -> dict[str, str]:
+    """The cluster options of a point's folder: those that the folder above has, with remote storage of its own."""
+    given = folder.parent / "options.json"
+    options: dict[str, str] = json.loads(given.read_text()) if given.exists() else {}
+    if (remote := options.get("remote.data.dir")) is not None:
+        options["remote.data.dir"] = f"{remote}/{folder.name}"
+    return options
+
+
 def live(folder: Path, chance: random.Random, turn: int) -> None:
     """Open the tablet and work on it. The id of every record is its offset."""
     clock = MockClock(START_MS + turn * LIFE_MS)
-    tablet = make_tablet(folder, clock, open_it=False)
+    tablet = make_tablet(folder, clock, open_it=False, options=options_of(folder))
     # Behind the recovery: what that may be killed at is another test's.
     (answer,) = tablet.open(0, **PROPERTIES)
     assert not answer.error_message, answer.error_message

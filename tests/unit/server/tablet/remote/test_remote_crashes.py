@@ -1,21 +1,21 @@
 """kill -9 at every failpoint of copying and forgetting, several lives in a row: no record is lost, none is wrong."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.storage.store_location import store_of
 from fluss_lab.testing.mock_clock import START_MS, MockClock
 from fluss_lab.testing.seeds import seed_of
-from tests.unit.server.tablet.remote.remote_crash import LIFE_MS, PROPERTIES
+from tests.unit.server.tablet.remote.remote_crash import LIFE_MS, PROPERTIES, options_of
 from tests.unit.server.tablet.remote.remote_kit import (
     earliest,
     fill,
     held_from,
     make_tablet,
-    remote_folder,
-    segment_folders,
 )
 from tests.unit.server.tablet.remote.test_remote_copy import BUCKET
 
@@ -36,9 +36,12 @@ TTL_MS = 60_000
 
 @pytest.fixture(scope="module")
 def crashed(request, tmp_path_factory):
+    return run_lives(tmp_path_factory.mktemp("crashed"), seed_of(request.node))
+
+
+def run_lives(folder, seed, options=None):
     """The folders that the lives left, and how many were killed, by failpoint."""
-    seed = seed_of(request.node)
-    folder = tmp_path_factory.mktemp("crashed")
+    (folder / "options.json").write_text(json.dumps(options or {}))
     command = [
         sys.executable,
         "-m",
@@ -55,10 +58,14 @@ def crashed(request, tmp_path_factory):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_is_lost(crashed, point):
-    folder, killed = crashed[point]
+    check_nothing_is_lost(*crashed[point])
+
+
+def check_nothing_is_lost(folder, killed):
+    """See that the last life finds what the others were answered, and goes on."""
     assert killed, "the failpoint was never passed"
     clock = MockClock(START_MS + LIVES * LIFE_MS)
-    tablet = make_tablet(folder, clock, **PROPERTIES)
+    tablet = make_tablet(folder, clock, options=options_of(folder), **PROPERTIES)
     described = tablet.describe()[0]
     assert not described.warning
     told = [line.split() for line in (folder / "acked").read_text().splitlines()]
@@ -76,8 +83,12 @@ def test_nothing_is_lost(crashed, point):
     # And it goes on: what the dead left is removed, what is rolled is copied.
     end = fill(tablet, 12)
     tablet.service.copy_to_remote()
-    held = remote_manifest.load(remote_folder(tablet), BUCKET)
+    (bucket,) = tablet.service._store.all()
+    remote = bucket.remote.folder
+    held = remote_manifest.load(remote, BUCKET)
     assert held is not None
-    assert {path.name for path in segment_folders(tablet)} == {each.segment_id for each in held.segments}
+    assert {name for name in store_of(remote).names(remote) if len(name) == 36} == {
+        each.segment_id for each in held.segments
+    }
     assert [record.id for record in held_from(tablet, start)] == list(range(start, end))
     tablet.service.close()
