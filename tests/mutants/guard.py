@@ -46,6 +46,12 @@ GUARD = (
         (f"{IN_GUARD}::test_connections_are_limited_and_one_that_ends_makes_room",),
     ),
     Mutant(
+        "another_port_than_the_chosen_one", "P13", "fluss_lab/server/process/listener.py",
+        "for port in ports if chosen else (*ports, 0):",
+        "for port in (*ports, 0):",
+        ("tests/unit/server/process/test_chosen_ports.py::test_a_port_that_is_taken_is_an_error_and_never_another_one",),
+    ),
+    Mutant(
         "limit_of_connections_that_was_set_forgotten", "P14", "fluss_lab/server/process/listener.py",
         "connections_max=SERVER_CONNECTIONS_MAX.of(options), ",
         "",

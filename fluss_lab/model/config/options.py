@@ -343,6 +343,9 @@ SESSION_TIMEOUT: Final = duration(
 )  # fmt: skip
 TABLET_SERVERS: Final = integer("server.tablet-servers", 1, "tablet server processes", minimum=1)
 SERVER_HOST: Final = text("server.host", "127.0.0.1", "address to listen on; off loopback TLS is required")
+SERVER_PORT: Final = integer(
+    "server.port", 0, "port of the coordinator; several tablet servers have those behind it; 0 for any free ones"
+)
 TLS_CERTIFICATE: Final = text("server.tls.certificate", "", "PEM file with the server's certificate chain")
 TLS_KEY: Final = text("server.tls.key", "", "PEM file with the certificate's private key")
 METRICS_PORT: Final = integer(
@@ -357,7 +360,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         TIERING_ROUNDS_KEPT,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, *REMOTE_S3_OPTIONS, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,
-        LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
+        LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, SERVER_PORT, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip
 

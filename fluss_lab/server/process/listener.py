@@ -12,6 +12,7 @@ from fluss_lab.model.config.options import (
     SERVER_CONNECTIONS_MAX,
     SERVER_FETCH_THREADS,
     SERVER_HOST,
+    SERVER_PORT,
     SERVER_THREADS,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -59,14 +60,15 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
         options: Cluster options.
         secret: The token that every call must have.
         identity: Its certificate; None: it serves without TLS.
-        ports: Ports to try in order: that of the previous run, so that clients find it again. Then any free one.
+        ports: Ports to try in order: that of the previous run, so that clients find it again. Then any free one, unless
+            ``server.port`` says which there are.
 
     Raises:
         LabError: No port is free.
     """
-    host = SERVER_HOST.of(options)
+    host, chosen = SERVER_HOST.of(options), SERVER_PORT.of(options)
     refusal: Exception | None = None
-    for port in (*ports, 0):
+    for port in ports if chosen else (*ports, 0):
         try:
             return Server(
                 host, port, secret,
@@ -76,7 +78,14 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
         except RuntimeError as error:  # gRPC's error for a port that is not free
             log.info("event=port_taken port=%d error=%s", port, error)
             refusal = error
-    raise LabError(f"{SERVER_HOST.key}={host}: expected an address of this machine with a free port ({refusal})")
+    which = f" from {SERVER_PORT.key}={chosen} on" if chosen else ""
+    raise LabError(f"{SERVER_HOST.key}={host}: expected an address of this machine with a free port{which} ({refusal})")
+
+
+def chosen_ports(options: Mapping[str, str], tablet_servers: int) -> dict[int, int]:
+    """Return the ports that ``server.port`` gives the coordinator (-1) and several tablet servers; nothing without it."""
+    first = SERVER_PORT.of(options)
+    return {server_id: first + 1 + server_id for server_id in range(-1, tablet_servers)} if first else {}
 
 
 def serve_tablet(server: Server, tablet: TabletService, options: Mapping[str, str]) -> None:

@@ -34,7 +34,7 @@ from fluss_lab.server.folder.metadata_checks import (
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import claim_remote, remote_root
 from fluss_lab.server.process import discovery, server_process
-from fluss_lab.server.process.listener import listen, server_identity
+from fluss_lab.server.process.listener import chosen_ports, listen, server_identity
 from fluss_lab.server.process.tablet_launch import (
     RESIDENT_ID,
     Launcher,
@@ -188,9 +188,10 @@ class ServerNode:
         claim_remote(remote_root(self.options, self._home), coordinator.store)
         previous = discovery.read(self.folder)
         ports = {} if previous is None else {entry.server_id: entry.port for entry in previous.servers[1:]}
-        self._server = server = listen(
-            self.options, self._token, self._identity, [] if previous is None else [previous.servers[0].port]
-        )
+        own = [] if previous is None else [previous.servers[0].port]
+        if chosen := chosen_ports(self.options, coordinator.tablet_servers):
+            own, ports = [chosen.pop(-1)], chosen
+        self._server = server = listen(self.options, self._token, self._identity, own)
         coordinator.address = self.address
         launch = TabletLaunch(
             self._home, self.options, self._clock, self._token, self._identity, server, coordinator, ports,
