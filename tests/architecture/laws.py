@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,25 @@ UNSAFE_CALLS = {
     "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load",
     "pandas.read_pickle", "pd.read_pickle",
 }  # fmt: skip
+
+#: Who may look at a location's scheme, and what it decides: everything else asks these.
+SCHEME_KEEPERS = {
+    "fluss_lab.lake.iceberg.files.file_locations": "the lake's files",
+    "fluss_lab.lake.iceberg.maintenance.warehouse_relocation": "paths in the files of a warehouse on this machine",
+    "fluss_lab.storage.store_location": "remote storage: what a location means",
+    "fluss_lab.storage.object_store": "which store is made for a location",
+    "fluss_lab.server.coordinator.remote_access": "which store's credentials clients get",
+    "fluss_lab.client.cluster.remote_files": "that they are those of the store that was asked for",
+    "fluss_lab.workbench.health.disk_usage": "what of the options is a folder here, without pyiceberg being loaded",
+    "fluss_lab.spark.sink.table_sink": "a checkpoint's location, which Spark reads",
+    "fluss_lab.spark.lookup.batch_points": "a checkpoint's location, which Spark reads",
+    "fluss_lab.spark.source.table_frame": "who lists files for Spark's own reader",
+    "fluss_lab.spark.session.worker_placement": "the address of a Spark master, no file",
+    "fluss_lab.testing.parquet_lake.parquet_storage": "another lake format, on file systems only",
+    "fluss_lab.testing.readers": "DuckDB opens a metadata file by its path",
+    "fluss_lab.testing.conformance.log_tables": "that a split names a location and no path of the driver's",
+}
+_SCHEME = re.compile(r"(file|s3[an]?|gs|gcs|abfss?|wasbs?|hdfs|oss)(:.*)?")
 
 #: The only room that may import the command line: a library does not.
 COMMAND_LINE = "fluss_lab.cli"
@@ -205,6 +225,36 @@ def safety_complaints(source: str, module: str) -> list[str]:
             how = " with allow_pickle" if call.pickles else ""
             complaints.append(f"{module}:{call.line} calls {call.name}{how}")
     return complaints
+
+
+def scheme_complaints(source: str, module: str) -> list[str]:
+    """Whether files lie here or in a store is decided in one place, not by a look at the location wherever it matters."""
+    if module in SCHEME_KEEPERS:
+        return []
+    return [f"{module}:{line} looks at a location's scheme: see laws.SCHEME_KEEPERS" for line in scheme_lines(source)]
+
+
+def scheme_lines(source: str) -> list[int]:
+    """Return the lines that look at a location's scheme."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr) and _looks_at_a_scheme(node))
+    return sorted({node.lineno for node in found})
+
+
+def _looks_at_a_scheme(node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == "scheme"
+    if isinstance(node, ast.Attribute):
+        return node.attr in {"scheme", "parse_location"}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr not in {"startswith", "removeprefix", "partition"}:
+            return False
+        given = [each for value in node.args for each in (value.elts if isinstance(value, ast.Tuple) else [value])]
+        return any(_is_scheme(each) for each in given)
+    return False
+
+
+def _is_scheme(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and _SCHEME.fullmatch(node.value) is not None
 
 
 def size_complaints(source: str, module: str) -> list[str]:

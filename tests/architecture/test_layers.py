@@ -13,6 +13,7 @@ _LAWS = {
     "keepers": laws.keeper_complaints,
     "durability": laws.durability_complaints,
     "safety": laws.safety_complaints,
+    "schemes": laws.scheme_complaints,
     "sizes": laws.size_complaints,
     "command line": laws.command_line_complaints,
 }
@@ -96,6 +97,12 @@ _BROKEN = [
     ("safety", "fluss_lab.tiering.results", "exec(text)"),
     ("safety", "fluss_lab.tiering.results", "import yaml\nyaml.load(text)"),
     ("safety", "fluss_lab.tiering.results", "np.load(path, allow_pickle=True)"),
+    ("schemes", "fluss_lab.lake.iceberg.read.row_source", "if urlsplit(place).scheme == 'file': pass"),
+    ("schemes", "fluss_lab.lake.iceberg.read.row_source", "is_remote = place.startswith('s3')"),
+    ("schemes", "fluss_lab.lake.iceberg.read.row_source", "is_here = place.startswith(('/', 'file:'))"),
+    ("schemes", "fluss_lab.lake.iceberg.read.row_source", "scheme, _, rest = place.partition(':')"),
+    ("schemes", "fluss_lab.tiering.round.tiering_round", "path = place.removeprefix('file://')"),
+    ("schemes", "fluss_lab.lake.iceberg.write.write_target", "where = PyArrowFileIO.parse_location(place)[0]"),
     ("sizes", "fluss_lab.model.types", "x = 1\n" * 501),
     ("sizes", "fluss_lab.model.types", "def f():\n" + "    x = 1\n" * 70),
 ]
@@ -119,6 +126,8 @@ _KEPT = [
         "'a'.replace('a', 'b')\nmoment.replace(tzinfo=UTC)\ntable.rename_columns(n)",
     ),
     ("safety", "fluss_lab.model.names", "import re\nre.compile('a')\nframe.eval('a')\nyaml.safe_load(t)"),
+    ("schemes", "fluss_lab.lake.iceberg.files.file_locations", "if urlsplit(place).scheme == 'file': pass"),
+    ("schemes", "fluss_lab.model.names", "key.startswith('s3.')\nname.removeprefix('files')\nplace = 's3://b'"),
     ("sizes", "fluss_lab.model.types", "x = 1\n" * 500),
     ("sizes", "fluss_lab.model.types", "def f():\n" + "    x = 1\n" * 69),
 ]
@@ -132,6 +141,13 @@ def test_a_lawbreaker_is_caught(law, module, source):
 @pytest.mark.parametrize(("law", "module", "source"), _KEPT)
 def test_what_is_allowed_is_let_pass(law, module, source):
     assert _LAWS[law](source, module) == []
+
+
+def test_who_may_look_at_schemes_does():
+    """An exception that nobody needs any more goes."""
+    found = {module: source for module, source, _ in laws.modules("fluss_lab") if module in laws.SCHEME_KEEPERS}
+    assert set(found) == set(laws.SCHEME_KEEPERS)
+    assert [module for module, source in found.items() if not laws.scheme_lines(source)] == []
 
 
 def test_a_crowded_folder_is_caught():

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import TableNotFoundError
@@ -102,8 +101,9 @@ class IcebergLakeStorage(
     @property
     def local_folder(self) -> Path | None:
         """Return the warehouse's folder; None where it is an object store's, or a catalog's own to decide."""
-        parts = urlsplit(self._access.warehouse or "")
-        return Path(parts.path) if parts.path and parts.scheme in {"", "file"} else None
+        from fluss_lab.lake.iceberg.files.file_locations import local_path
+
+        return local_path(self._access.warehouse) if self._access.warehouse else None
 
     @property
     def access(self) -> CatalogAccess:

@@ -18,6 +18,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
+from fluss_lab.lake.iceberg.files.file_locations import arrow_place, local_path
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 
 _TABLE_METADATA: Final = ".metadata.json"
@@ -35,8 +36,9 @@ class DurableFileIO(PyArrowFileIO):
         path = local_path(location)
         if path is None:
             return super().new_output(location)
-        scheme, netloc, _ = self.parse_location(location, self.properties)
-        return _DurableFile(location, path, self.fs_by_scheme(scheme, netloc))
+        place = arrow_place(self, location)
+        assert place is not None, "this is Arrow's own access"
+        return _DurableFile(location, path, place[0])
 
 
 class DurableStream:
@@ -121,12 +123,6 @@ class _DurableFile(PyArrowFile):
 def native_stream(stream: OutputStream | DurableStream) -> pa.NativeFile | OutputStream:
     """Return what Arrow's Parquet writer writes into fastest: the C++ stream below, if there is one."""
     return stream.native if isinstance(stream, DurableStream) else stream
-
-
-def local_path(location: str) -> Path | None:
-    """Return the path of a location on this machine's file systems; None for an object store."""
-    scheme, _, path = PyArrowFileIO.parse_location(location)
-    return Path(path) if scheme == "file" else None
 
 
 def sync_data_folders(location: str, table_location: str) -> None:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.files.durable_io import local_path
+from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
 
@@ -102,21 +100,13 @@ def opened_parquet(io: FileIO, location: str, what: str) -> Iterator[pq.ParquetF
             yield parquet
 
 
-def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:
-    """Return where Arrow itself opens a file: its file system and the path there; None for other access than Arrow's."""
-    if not isinstance(io, PyArrowFileIO):
-        return None
-    scheme, netloc, path = io.parse_location(location, io.properties)
-    return io.fs_by_scheme(scheme, netloc), path
-
-
 def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Sequence[T]) -> list[R]:
     """Return the results of some work on each of several files.
 
     Where each is a round trip away, several are under way at a time. On this machine's file systems one follows another:
     there the processor is what is waited for.
     """
-    if not what or PyArrowFileIO.parse_location(location(what[0]))[0] == "file":
+    if not what or local_path(location(what[0])) is not None:
         return [work(each) for each in what]
     with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
         return list(pool.map(work, what))

@@ -28,7 +28,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from fluss_lab.errors import FlussError, InvalidPropertyError
-from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, local_path, native_stream, sync_data_folders
+from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, native_stream, sync_data_folders
+from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import PARQUET_KEY, open_seal, seal_parquet
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 

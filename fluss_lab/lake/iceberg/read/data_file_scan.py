@@ -20,9 +20,9 @@ from pyarrow.fs import FileSystem
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
+from fluss_lab.lake.iceberg.files.file_locations import arrow_place
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
 from fluss_lab.lake.iceberg.files.parquet_input import (
-    arrow_place,
     check_footer,
     open_parquet,
     parquet_errors,

@@ -90,8 +90,8 @@ class CachingRestCatalog(RestCatalog):
             int(self.properties.get(name, default)) / 1000 for name, default in (REST_CONNECT_MS, REST_ANSWER_MS)
         )
         session.request = partial(session.request, timeout=(connect_s, answer_s))  # type: ignore[method-assign]
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
+        for start in ("https://", "http://"):
+            session.mount(start, HTTPAdapter(max_retries=RETRIES))
 
     def _get(self, url: str) -> Response:
         answer = self._session.get(url)

@@ -40,7 +40,7 @@ def pinned_properties(lake: Table) -> dict[str, str] | None:
 
 def table_place(lake: Table) -> StorePlace | None:
     """Return where a table's files go, and with what tasks reach them; None: in a file system."""
-    from fluss_lab.lake.iceberg.files.durable_io import local_path
+    from fluss_lab.lake.iceberg.files.file_locations import local_path
 
     return None if local_path(lake.location()) is not None else StorePlace(lake.location(), _files_of(lake))
 

@@ -18,12 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.fs as pafs
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from fluss_lab.errors import FlussError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, local_path
+from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
+from fluss_lab.lake.iceberg.files.file_locations import arrow_place, file_key, files_below, local_path
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
@@ -89,7 +88,7 @@ def is_within(lake: Table, location: str, folders: Sequence[str]) -> bool:
 
 
 def _path(lake: Table, location: str) -> str:
-    _, netloc, path = PyArrowFileIO.parse_location(location, lake.io.properties)
+    netloc, path = file_key(location, lake.io.properties)
     return f"{netloc}/{path.strip('/')}"
 
 
@@ -158,16 +157,13 @@ def remove_files(lake: Table, entries: EntryCache, folders: Sequence[str]) -> No
 
 
 def _remove_folder(io: FileIO, folder: str, what: str) -> None:
-    if not isinstance(io, PyArrowFileIO):
+    if (place := arrow_place(io, folder)) is None:
         _LOG.warning("%s: folder %s stays: %s removes no folders", what, folder, type(io).__name__)
         return
-    scheme, netloc, path = io.parse_location(folder, io.properties)
-    system = io.fs_by_scheme(scheme, netloc)
     if local_path(folder) is None:
         # File by file and side by side: some stores remove a folder one file at a time.
-        found = system.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
-        names = [each.path for each in found if each.type == pafs.FileType.File]
-        remove_all(io, [f"{folder}/{name.removeprefix(path).lstrip('/')}" for name in names], what)
+        remove_all(io, [each.location for each in files_below(io, folder)], what)
+    system, path = place
     system.delete_dir(path)
 
 

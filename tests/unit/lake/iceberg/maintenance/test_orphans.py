@@ -228,14 +228,14 @@ def test_files_behind_fsspec_are_listed_too(tmp_path):
 
 def test_files_that_nobody_can_list_are_told_as_such(lake, info):
     from fluss_lab.errors import UnsupportedError
-    from fluss_lab.lake.iceberg.maintenance.orphans import _listed
+    from fluss_lab.lake.iceberg.files.file_locations import files_below
 
     class Blind:
         def __init__(self):
             self.properties = {}
 
     with pytest.raises(UnsupportedError, match="Blind offers no listing"):
-        list(_listed(Blind(), "s3://bucket/table"))
+        list(files_below(Blind(), "s3://bucket/table"))
 
 
 def test_a_location_that_the_catalog_chose_is_not_cleared(lake):
