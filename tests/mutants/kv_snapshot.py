@@ -20,9 +20,9 @@ KV_SNAPSHOTS = (
     Mutant(
         "snapshot_manifest_before_its_files", "P6", SNAPSHOT,
         '        failpoint("kv.snapshot.before_live")\n',
-        '        early = Manifest(self._bucket, snapshot_id, image.log_offset, 0, 0, 0, (), (), write_live('
+        '        early = SnapshotManifest(self._bucket, snapshot_id, image.log_offset, 0, 0, 0, (), (), write_live('
         'self.folder / f"{snapshot_id:010d}-9.live", []), None)\n'
-        "        files.write_atomic(self.folder / early.name, early.to_bytes())\n"
+        "        store_of(self.folder).put(self.folder / early.name, early.to_bytes())\n"
         '        failpoint("kv.snapshot.before_live")\n',
         (f"{IN_CRASHES}::test_what_was_complete_is_read[kv.snapshot.before_live]",),
     ),
