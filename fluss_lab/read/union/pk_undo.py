@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.client.kv.kv_scan import KvScan
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import end_mask, ended_offsets, membership_mask
 from fluss_lab.read.union.read_columns import (
@@ -27,7 +27,7 @@ from fluss_lab.read.union.read_columns import (
     of_records,
     stored_columns,
 )
-from fluss_lab.read.union.read_parts import BucketPart
+from fluss_lab.read.union.read_parts import BucketPart, TimesGoneError
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     Raises:
         OffsetOutOfRangeError: The log does not reach back to the stop any more.
         UnavailableError: The server lost the scan of its live rows; begin again.
-        UnsupportedError: ``__timestamp`` is asked of rows that are not live any more, and whose records have gone.
+        TimesGoneError: ``__timestamp`` is asked of rows that are not live any more, and whose records have gone.
 
     Cost: one scan of the bucket's live rows, and one of the log from the stop on; memory is bounded.
     """
@@ -182,7 +182,7 @@ class _LiveRows:
                     within = offsets[first:last] - records.base_offset
                     times[first:last] = records.timestamps_ms.to_numpy()[within]
             except OffsetOutOfRangeError as error:
-                raise UnsupportedError(
+                raise TimesGoneError(
                     f"table {self._source.info.path}, bucket {self._part.bucket}: {TIMESTAMP} is asked of rows that have "
                     f"changed since the read point, and their records from offset {low} on have left the cluster: leave "
                     f"{TIMESTAMP} out, or take a newer read point"

@@ -13,6 +13,7 @@ from fluss_lab.errors import (
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
+    UnsupportedError,
 )
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import TableBucket
@@ -106,6 +107,10 @@ MOVED: Final = (
     BucketNotFoundError,
     FileNotFoundError,
 )
+
+
+class TimesGoneError(UnsupportedError):
+    """The times of rows that have changed since are not in the cluster any more. A lake snapshot that came since may have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_merge import keyed_rows
 from fluss_lab.read.union.pk_plan import place_part
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, coalesce, of_records, stored_columns
-from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
+from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection, TimesGoneError
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
 KEYS_MAX: Final = 10_000
@@ -276,6 +276,7 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
 
     Raises:
         OffsetOutOfRangeError: Records of the read point are held neither in the cluster nor in the lake any more.
+        UnsupportedError: ``__timestamp`` is asked of rows that have changed since, and whose records are held by neither.
         CorruptDataError: Bytes failed their checks.
     """
     pending = list(plan.parts)
@@ -297,6 +298,12 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
                 raise gone(source, part.bucket, part.partition, part.start, part.stop) from error
             plan = make_plan(source, pending, request.filter, None, newest=True)
             pending = list(plan.parts)
+        except TimesGoneError:
+            # The plan's snapshot ended before these rows; they left the cluster because a newer one has them.
+            plan = make_plan(source, pending, request.filter, None, newest=True)
+            pending = list(plan.parts)
+            if pending[0].live:
+                raise
         except CorruptDataError:
             # A file that is missing looks like damage, unless its snapshot has been replaced since.
             renewed = make_plan(source, pending, request.filter, None, newest=True)

@@ -71,6 +71,24 @@ def test_the_time_of_a_row_taken_back_whose_record_has_gone_is_an_error_only_whe
     table.scan(["id", "__offset"], **later.asked).to_arrow()
 
 
+def test_the_time_of_a_row_taken_back_comes_from_a_lake_snapshot_that_came_after_the_point(make_keyed):
+    probe, table = make_keyed(), make_keyed()
+    probe.upsert([row(key, "probe") for key in range(20)])
+    buckets = {each["id"]: each["__bucket"] for each in rows_of(probe.scan(["id", "__bucket"]).to_arrow())}
+    last = [key for key in buckets if buckets[key] == max(buckets.values())]
+    table.upsert([row(key, "first") for key in last])
+    table.tier()
+    table.clock.advance(5)
+    table.upsert([row(key, "second") for key in buckets])
+    kept = table.keep()
+    table.tier()
+    table.retain()
+    table.upsert([row(key, "third") for key in buckets])
+    # The point's own snapshot has nothing of the first bucket, and does not reach the point in the last one.
+    assert all(part.live for part in table.scan(**kept.asked).plan().parts)
+    check(table, kept)
+
+
 def test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was(make_keyed, keyed_cluster):
     table = unlaked(make_keyed)
     kept = table.keep()
