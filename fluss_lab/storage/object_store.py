@@ -191,8 +191,8 @@ class ObjectFiles:
         """See `FileStore.put`."""
         mode: Any = "overwrite"
         if expected is not None:
-            found = {"e_tag": expected.e_tag, "version": expected.number}
-            mode = {key: value for key, value in found.items() if value is not None} or "create"
+            found = zip(("e_tag", "version"), (expected.e_tag, expected.number), strict=True)
+            mode = {key: value for key, value in found if value is not None} or "create"
         try:
             return self._put(place, data, mode)
         except (StoreUnreachableError, StoreBusyError, ObjectExistsError):
