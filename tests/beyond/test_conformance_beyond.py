@@ -11,7 +11,6 @@ from tests.readers.engines import duckdb
 HISTORY = "Nessie tells of a table's newest snapshot alone, and keeps no tags"
 COLUMNS = "Nessie 0.99 refuses a schema without last-column-id, which pyiceberg does not send"
 NESTED = "Nessie gives nested fields other ids than it is asked for"
-RACE = "Nessie 0.99 does not refuse a second first snapshot"
 #: What is not asked of Nessie, and why.
 NOT_OF_NESSIE = {
     **dict.fromkeys(
@@ -35,6 +34,8 @@ NOT_OF_NESSIE = {
             "test_a_partition_is_dropped",
             "test_the_same_commit_again_is_the_snapshot_that_it_made",
             "test_what_the_cluster_does_not_know_is_found",
+            # Nothing is lost; but what all of them committed is asked for at the end.
+            "test_concurrent_committers_make_one_line",
             "test_the_newest_of_ours_is_found_for_repair",
         ),
         HISTORY,
@@ -61,7 +62,6 @@ NOT_OF_NESSIE = {
         ),
         NESTED,
     ),
-    "test_concurrent_committers_make_one_line": RACE,
 }
 
 pytestmark = [pytest.mark.beyond, pytest.mark.slow]

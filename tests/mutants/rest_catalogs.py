@@ -14,7 +14,26 @@ STORE_ERRORS = "fluss_lab/lake/iceberg/files/store_errors.py"
 IN_STORES = "tests/unit/lake/iceberg/files/test_store_errors.py"
 IN_CALLS = "tests/unit/tiering/round/test_catalog_calls.py"
 
+FIRST = "fluss_lab/lake/iceberg/commit/first_snapshot.py"
+IN_FIRST = "tests/unit/lake/iceberg/commit/test_first_snapshot.py"
+
 REST_CATALOGS = (
+    Mutant(
+        "a_first_commit_trusts_that_there_is_none",
+        "P6",
+        FIRST,
+        "if not access.is_rest or lake.metadata.current_snapshot_id is not None:",
+        "if lake is not None:",
+        (f"{IN_FIRST}::test_the_second_of_two_first_rounds_is_refused",),
+    ),
+    Mutant(
+        "rounds_begin_without_a_snapshot",
+        "P6",
+        COMMITS,
+        "        lake = with_first_snapshot(self._access, self._path, loaded)",
+        "        lake = loaded",
+        (f"{IN_FIRST}::test_a_table_without_a_snapshot_gets_an_empty_one_before_the_first_round",),
+    ),
     Mutant(
         "a_commit_is_sent_again_by_itself",
         "P2",

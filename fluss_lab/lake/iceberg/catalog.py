@@ -18,7 +18,9 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake.format_interfaces import LakeCatalog
 from fluss_lab.lake.iceberg.commit.bucket_removal import drop_partition
+from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+from fluss_lab.lake.iceberg.metadata.snapshot_history import is_empty_start
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError, identifier
 from fluss_lab.lake.iceberg.table.layout import (
     TABLE_ID_PROPERTY,
@@ -71,7 +73,8 @@ class IcebergLakeCatalog(LakeCatalog):
     def create_table(self, table: TableInfo) -> None:
         """Create the lake table; calling it again for the same table changes nothing.
 
-        One that an earlier creation left behind, of the same layout and without a snapshot, is taken over.
+        One that an earlier creation left behind, of the same layout and without rows, is taken over. In a REST catalog the table
+        has an empty snapshot from the start: see `fluss_lab.lake.iceberg.commit.first_snapshot`.
 
         Raises:
             LakeTableExistsError: The lake has another table of that name.
@@ -89,9 +92,10 @@ class IcebergLakeCatalog(LakeCatalog):
         try:
             made = self._made(what, table, layout, properties)
         except TableAlreadyExistsError:
-            self._take_over(table, properties)
+            made = self._taken_over(table, properties)
         else:
             _check_ids(table, layout, made)
+        with_first_snapshot(self._access, table.path, made)
 
     def alter_table(self, table: TableInfo) -> None:
         """Bring the lake table's columns and properties to those of the Fluss table, in one commit.
@@ -173,14 +177,15 @@ class IcebergLakeCatalog(LakeCatalog):
             _LOG.info("%s: not at %s, so where the catalog puts it: %s", what, location, error)
             return make(None)
 
-    def _take_over(self, table: TableInfo, properties: dict[str, str]) -> None:
-        """Accept the table that is there if an earlier call for this one made it, or one that was cut off."""
+    def _taken_over(self, table: TableInfo, properties: dict[str, str]) -> Table:
+        """Return the table that is there if an earlier call for this one made it, or one that was cut off."""
         lake = self._access.load_table(table.path)
         if lake.properties.get(TABLE_ID_PROPERTY) == str(table.table_id):
             checked_layout(table, lake)
         else:
             _check_same(table, lake, properties)
         self._bring(table, lake)
+        return lake
 
     def _bring(self, table: TableInfo, lake: Table) -> None:
         from pyiceberg.exceptions import CommitFailedException
@@ -228,7 +233,7 @@ def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
     """Raise `LakeTableExistsError` unless the table could be the empty rest of a cut-off creation of this one."""
     layout = new_layout(table)
     differences = []
-    if lake.metadata.snapshots:
+    if not all(is_empty_start(snapshot) for snapshot in lake.metadata.snapshots):
         differences.append(f"it has {len(lake.metadata.snapshots)} snapshot(s)")
     if not same_schema(lake.schema(), layout.schema):
         differences.append(f"its schema is {lake.schema()}")

@@ -17,6 +17,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
+from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
@@ -144,6 +145,7 @@ def drop_partition(access: CatalogAccess, entries: EntryCache, table: TableInfo,
             return
         if lake.properties.get(TABLE_ID_PROPERTY) != str(table.table_id):
             return
+        lake = with_first_snapshot(access, table.path, lake)
         if commit_in(main_line(lake.metadata), summary[COMMIT_ID_KEY]) is not None:
             return
         staged = stage_removal(lake, entries, table, lambda key: key[0] == partition.name, summary)

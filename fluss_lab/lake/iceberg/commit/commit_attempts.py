@@ -30,6 +30,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError, failpoint
+from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
@@ -159,7 +160,8 @@ class SnapshotCommits:
         return snapshot_id
 
     def _commit(self, stage: Stage, planned: int | None, commit_id: str, on_moved: OnMoved, base: Table | None) -> int:
-        lake = base or self._access.load_table(self._path)
+        loaded = base or self._access.load_table(self._path)
+        lake = with_first_snapshot(self._access, self._path, loaded)
         pauses = Retries.of(lake.properties, RETRY).pauses_s()
         while (landed := self._landed(lake, planned, commit_id, on_moved)) is None:
             staged = self._staged(lake, stage) if lake is not base else self._staged_on(lake, stage)

@@ -41,7 +41,13 @@ from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges, ManifestFiles
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
-from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line, summaries
+from fluss_lab.lake.iceberg.metadata.snapshot_history import (
+    FIRST_ROWS,
+    START_KEY,
+    is_empty_start,
+    main_line,
+    summaries,
+)
 from fluss_lab.lake.snapshot_summary import thin_summary
 
 if TYPE_CHECKING:
@@ -269,6 +275,8 @@ def _summary(
         collector.remove_file(file, schema, specs[file.spec_id])
     parent = metadata.current_snapshot()
     given = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
+    if parent is not None and is_empty_start(parent):
+        given = {**given, START_KEY: FIRST_ROWS}
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(
         Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),

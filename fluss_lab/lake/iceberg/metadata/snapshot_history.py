@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import ForeignCommitError, LakeSnapshotNotFoundError
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, SnapshotSummary, check_registered
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
+
+#: Of the snapshot without files that a table in a REST catalog begins with, and its value there; and of the one after it,
+#: before which there are no rows either: see `fluss_lab.lake.iceberg.commit.first_snapshot`.
+START_KEY: Final = "fluss-history-start"
+EMPTY_START: Final = "empty"
+FIRST_ROWS: Final = "rows"
 
 
 def main_line(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -45,6 +51,11 @@ def summaries(path: TablePath | str, snapshots: Iterable[Snapshot]) -> Iterator[
 def is_ours(snapshot: Snapshot) -> bool:
     """Return whether tiering committed a snapshot."""
     return SnapshotSummary("", snapshot.snapshot_id, summary_of(snapshot)).is_ours
+
+
+def is_empty_start(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot is the one without files that a table in a REST catalog begins with."""
+    return summary_of(snapshot).get(START_KEY) == EMPTY_START
 
 
 def keeps_rows(snapshot: Snapshot) -> bool:

@@ -35,11 +35,11 @@ def test_the_metadata_of_a_location_is_parsed_once(rest, monkeypatch):
     parsed.clear()
     # What the commit answered is what the loads after it have.
     assert lake.load(info).metadata is lake.load(info).metadata
-    assert len(lake.load(info).metadata.snapshots) == 1
+    assert len(lake.load(info).metadata.snapshots) == 2  # the first one is empty
     assert parsed == []
     RestLake(rest).append(info, pa.record_batch({"id": [2]}), 1)
     fresh = lake.load(info)
-    assert len(fresh.metadata.snapshots) == 2
+    assert len(fresh.metadata.snapshots) == 3
     assert fresh.metadata == RestLake(rest).load(info).metadata
 
 
