@@ -27,6 +27,14 @@ REST_CATALOGS = (
         (f"{IN_FIRST}::test_the_second_of_two_first_rounds_is_refused",),
     ),
     Mutant(
+        "a_hidden_history_taken_for_none",
+        "P11",
+        ROUND_COMMIT,
+        "            check_shown(lake, self._path)",
+        "            pass",
+        (f"{IN_FIRST}::test_what_a_hidden_history_may_say_is_not_taken_for_nothing",),
+    ),
+    Mutant(
         "rounds_begin_without_a_snapshot",
         "P6",
         COMMITS,

@@ -27,7 +27,14 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     referenced_files,
     snapshot_state,
 )
-from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, is_ours, main_line, since, summaries
+from fluss_lab.lake.iceberg.metadata.snapshot_history import (
+    check_no_foreign,
+    check_shown,
+    is_ours,
+    main_line,
+    since,
+    summaries,
+)
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
@@ -307,7 +314,8 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         """Return the newest snapshot of ours after the known one, with all offsets committed since; None without.
 
         Raises:
-            LakeSnapshotNotFoundError: The known snapshot is not on the main branch any more.
+            LakeSnapshotNotFoundError: The known snapshot is not on the main branch any more; or none is known, and the
+                catalog hides the history that says how far the table is tiered.
             ForeignCommitError: Another engine changed the table's rows since.
             CorruptDataError: A summary of ours cannot be read.
             TableNotFoundError: The lake table is gone.
@@ -316,6 +324,8 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         lake = self._access.rounds.planned(self._path)
         if lake is None or not _has(lake, known_snapshot_id):
             lake = self._load()
+        if known_snapshot_id is None:
+            check_shown(lake, self._path)
         newer = since(lake, self._path, known_snapshot_id)
         check_no_foreign(self._path, lake, newer)
         return newest_committed(summaries(self._path, newer))

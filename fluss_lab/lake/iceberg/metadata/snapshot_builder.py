@@ -44,8 +44,8 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import (
     FIRST_ROWS,
     START_KEY,
-    is_empty_start,
     main_line,
+    starts_offsets,
     summaries,
 )
 from fluss_lab.lake.snapshot_summary import thin_summary
@@ -275,7 +275,7 @@ def _summary(
         collector.remove_file(file, schema, specs[file.spec_id])
     parent = metadata.current_snapshot()
     given = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
-    if parent is not None and is_empty_start(parent):
+    if starts_offsets(parent):
         given = {**given, START_KEY: FIRST_ROWS}
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(

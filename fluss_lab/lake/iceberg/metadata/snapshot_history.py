@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import ForeignCommitError, LakeSnapshotNotFoundError
-from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, SnapshotSummary, check_registered
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, SnapshotSummary, check_registered
 from fluss_lab.model import TablePath
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
-#: Of the snapshot without files that a table in a REST catalog begins with, and its value there; and of the one after it,
-#: before which there are no rows either: see `fluss_lab.lake.iceberg.commit.first_snapshot`.
+#: Of the snapshot without files that a table in a REST catalog begins with, and its value there; and of those after it up to
+#: the first that says how far buckets are tiered: see `fluss_lab.lake.iceberg.commit.first_snapshot`.
 START_KEY: Final = "fluss-history-start"
 EMPTY_START: Final = "empty"
 FIRST_ROWS: Final = "rows"
@@ -58,6 +58,12 @@ def is_empty_start(snapshot: Snapshot) -> bool:
     return summary_of(snapshot).get(START_KEY) == EMPTY_START
 
 
+def starts_offsets(parent: Snapshot | None) -> bool:
+    """Return whether it is certain that neither a snapshot nor any before it says how far a bucket is tiered."""
+    summary = {} if parent is None else summary_of(parent)
+    return START_KEY in summary and BUCKET_OFFSET_KEY not in summary
+
+
 def keeps_rows(snapshot: Snapshot) -> bool:
     """Return whether a snapshot's operation leaves the table's rows as they were: a compaction."""
     return snapshot.summary is not None and snapshot.summary.operation.value == "replace"
@@ -84,6 +90,26 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
         f"lake table {path}: snapshot {known_snapshot_id}, the newest that the cluster knows, is not in the main branch's "
         f"history (found {len(newer)} snapshot(s), the newest is {lake.metadata.current_snapshot_id}): {reason}. Roll the "
         f"table forward again, or run 'fluss-lab repair {path} --adopt' to accept the lake as it is"
+    )
+
+
+def check_shown(lake: Table, path: TablePath) -> None:
+    """Raise `LakeSnapshotNotFoundError` when the catalog hides snapshots that may say how far buckets are tiered.
+
+    The oldest one shown is then not the table's first, and of the log of snapshots, in which every catalog that has one keeps at
+    least the newest, nothing is there. A history that was expired is none of that: its log is there, and expiry leaves the
+    snapshot that names all buckets. The absence of a parent says nothing by itself: pyiceberg's expiry removes it too.
+    """
+    line = list(main_line(lake.metadata))
+    if not line or lake.metadata.snapshot_log or START_KEY in summary_of(line[-1]):
+        return
+    oldest = line[-1]
+    if oldest.parent_snapshot_id is None and (oldest.sequence_number or 0) <= 1:
+        return
+    raise LakeSnapshotNotFoundError(
+        f"lake table {path}: the cluster knows no snapshot of it, and the catalog shows none before {oldest.snapshot_id}, whose "
+        f"sequence number is {oldest.sequence_number}: how far the table is tiered is not known. Run 'fluss-lab repair {path} --adopt' "
+        "to accept the lake as it is, or use a catalog that keeps the history of snapshots"
     )
 
 

@@ -10,9 +10,11 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from fluss_lab.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
+    LakeSnapshotNotFoundError,
     LakeTableExistsError,
     ServerUnavailableError,
 )
+from fluss_lab.model import PartitionInfo
 from tests.unit.lake.conftest import records
 from tests.unit.lake.iceberg.commit.test_rest_commits import COLUMNS, QUICK, RestLake, commit, rows_of
 from tests.unit.lake.nessie_like_server import NessieLikeServer
@@ -127,3 +129,46 @@ def test_a_first_snapshot_of_unknown_outcome(rest, status, done):
     assert rows_of(lake, info) == []
     commit(*planned(lake, info, 7))
     assert rows_of(lake, info) == [7]
+
+
+@pytest.fixture
+def hiding(tmp_path):
+    with NessieLikeServer(tmp_path / "hiding", hides_history=True) as found:
+        yield found
+
+
+def test_what_a_hidden_history_may_say_is_not_taken_for_nothing(hiding):
+    lake = RestLake(hiding)
+    info = lake.table(COLUMNS, properties=QUICK, buckets=2)
+    committer = lake.committer(info)
+    assert committer.missing_lake_snapshot(None) is None
+    rows = pa.record_batch({"id": [1, 2]})
+    first = lake.append(info, rows)
+    assert lake.committer(info).missing_lake_snapshot(None).snapshot_id == first
+    second = lake.append(info, rows, 2)
+    committer = lake.committer(info)
+    with pytest.raises(LakeSnapshotNotFoundError, match=r"shows none before .* sequence number is 3.*--adopt"):
+        committer.missing_lake_snapshot(None)
+    assert committer.missing_lake_snapshot(second) is None
+
+
+def test_snapshots_without_offsets_before_the_first_round_hide_nothing(hiding):
+    lake = RestLake(hiding)
+    info = lake.table({"id": "bigint", "p": "string"}, partitioned_by=["p"], properties=QUICK)
+    for number in (1, 2):
+        lake.catalog.drop_partition(info, PartitionInfo(number, f"p{number}"))
+    assert lake.load(info).metadata.last_sequence_number == 3
+    assert lake.committer(info).missing_lake_snapshot(None).offsets == {}
+
+
+def test_an_expired_history_is_none_that_is_hidden(rest):
+    lake = RestLake(rest)
+    info = lake.table(COLUMNS, properties=QUICK)
+    snapshots = [lake.append(info, pa.record_batch({"id": [number]}), number) for number in range(4)]
+    loaded = rest.catalog.load_table((info.path.database, info.path.table))
+    gone = [each.snapshot_id for each in loaded.metadata.snapshots if each.snapshot_id != snapshots[3]]
+    done = rest.catalog.commit_table(loaded, (), (RemoveSnapshotsUpdate(snapshot_ids=gone),))
+    assert [each.parent_snapshot_id for each in done.metadata.snapshots] == [None]
+    found = lake.committer(info).missing_lake_snapshot(None)
+    assert found.snapshot_id == snapshots[3]
+    assert {bucket: offset.end for (_, bucket), offset in found.offsets.items()} == {0: 4}
