@@ -47,5 +47,6 @@ def _hide(metadata: dict[str, Any]) -> None:
     metadata["snapshots"] = [each for each in metadata["snapshots"] if each["snapshot-id"] == newest]
     for each in metadata["snapshots"]:
         each.pop("parent-snapshot-id", None)
-    metadata["snapshot-log"] = metadata["metadata-log"] = []
+    metadata["snapshot-log"] = [each for each in metadata["snapshot-log"] if each["snapshot-id"] == newest]
+    metadata["metadata-log"] = []
     metadata["refs"] = {name: each for name, each in metadata["refs"].items() if name == "main"}

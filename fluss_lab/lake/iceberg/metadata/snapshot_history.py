@@ -96,12 +96,13 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
 def check_shown(lake: Table, path: TablePath) -> None:
     """Raise `LakeSnapshotNotFoundError` when the catalog hides snapshots that may say how far buckets are tiered.
 
-    The oldest one shown is then not the table's first, and of the log of snapshots, in which every catalog that has one keeps at
-    least the newest, nothing is there. A history that was expired is none of that: its log is there, and expiry leaves the
-    snapshot that names all buckets. The absence of a parent says nothing by itself: pyiceberg's expiry removes it too.
+    The oldest one shown is then not the table's first, and no older metadata file is named (Nessie makes the metadata for each
+    answer), of which a table that had two commits otherwise has at least one. A history that was expired is none of that: its
+    metadata files are named, and expiry leaves the snapshot that names all buckets. The absence of a parent says nothing by
+    itself: pyiceberg's expiry removes it too.
     """
     line = list(main_line(lake.metadata))
-    if not line or lake.metadata.snapshot_log or START_KEY in summary_of(line[-1]):
+    if not line or lake.metadata.metadata_log or START_KEY in summary_of(line[-1]):
         return
     oldest = line[-1]
     if oldest.parent_snapshot_id is None and (oldest.sequence_number or 0) <= 1:
