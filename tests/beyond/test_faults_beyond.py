@@ -48,7 +48,7 @@ ONCE = {
     "store resets": ("store", Reset(), None),
     "store resets after writing": ("store", LoseAnswer(), "PUT"),
     "store slows down": ("store", SLOW_DOWN, None),
-    "store cuts an answer": ("store", CutAnswer(20), "GET"),
+    "store cuts an answer": ("store", CutAnswer(20), None),
     "store is full": ("store", STORE_FULL, "PUT"),
     "store refuses": ("store", ACCESS_DENIED, None),
     "catalog resets": ("catalog", Reset(), None),

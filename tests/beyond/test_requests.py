@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.beyond, pytest.mark.slow]
 
 #: The table is loaded by the driver's planning and after the commit; of these one may be saved, and none added.
 CATALOG_MAX = 3
-#: Of a file: whether it is there is asked thrice, and it is uploaded in three.
-STORE_FILE_MAX = 6
+#: A file is written by one request, and whether it is there is not asked.
+STORE_FILE_MAX = 1
 #: A manifest and the list of manifests.
 METADATA_FILES = 2
 

@@ -12,11 +12,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from typing import BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 BUCKET = "lake"
 RESET = -1
+_CODES = {403: "AccessDenied", 503: "SlowDown"}
 
 
 class S3Server:
@@ -90,6 +93,12 @@ def _tag(data: bytes) -> str:
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
+def _chunks(body: BinaryIO) -> Iterator[bytes]:
+    while size := int(body.readline().split(b";")[0], 16):
+        yield body.read(size)
+        body.readline()
+
+
 class _Handler(BaseHTTPRequestHandler):
     store: S3Server
     protocol_version = "HTTP/1.1"
@@ -107,14 +116,14 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
         query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         self.store.requests.append((self.command, key))
         status = self.store.fault(self.command, key) or 0
         if status == RESET:
             self.close_connection = True
             return
         if 0 < status < 1000:
-            self._fail(status, "SlowDown" if status == 503 else "InternalError")
+            self._fail(status, _CODES.get(status, "InternalError"))
         elif f"Credential={self.store.key_id}/" not in self.headers.get("Authorization", ""):
             self._fail(403, "InvalidAccessKeyId")
         elif bucket != BUCKET:
@@ -126,6 +135,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._fail(status - 1000, "InternalError")
             else:
                 self._answer(*answer)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        # AWS's SDK cuts what it sends twice: as HTTP does, and so that a checksum can follow.
+        sent = b"".join(_chunks(self.rfile))
+        self.rfile.readline()
+        return b"".join(_chunks(BytesIO(sent))) if self.headers.get("Content-Encoding") == "aws-chunked" else sent
 
     def _answer(self, status: int, data: bytes = b"", **headers: str) -> None:
         self.send_response(status)

@@ -6,14 +6,16 @@ loss the pointer could name an empty file. Here the files are made durable as th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
-from pyiceberg.io import FileIO, OutputStream
+from pyarrow.fs import FileSystem, S3FileSystem
+from pyiceberg.io import S3_RETRY_STRATEGY_IMPL, FileIO, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.typedef import Properties
 
 from fluss_lab.errors import StorageError
 from fluss_lab.failpoints import failpoint
@@ -29,7 +31,11 @@ _FOREIGN_FOLDERS_MAX: Final = 8
 
 
 class DurableFileIO(PyArrowFileIO):
-    """pyiceberg's file access through Arrow, with local files made durable when they are closed."""
+    """pyiceberg's file access through Arrow, with local files made durable when they are closed.
+
+    Into S3 a file below the size of a part (10 MB) is written by one request, as it is closed: so closing is where a
+    store refuses it. One that is never closed is not there.
+    """
 
     def new_output(self, location: str) -> PyArrowFile:
         """Return a file to be written; see `DurableStream`."""
@@ -39,6 +45,9 @@ class DurableFileIO(PyArrowFileIO):
         place = arrow_place(self, location)
         assert place is not None, "this is Arrow's own access"
         return _DurableFile(location, path, place[0])
+
+    def _initialize_fs(self, *place: Any, **named: Any) -> FileSystem:
+        return _opened_at_close(super()._initialize_fs(*place, **named), self.properties)
 
 
 class DurableStream:
@@ -118,6 +127,15 @@ class _DurableFile(PyArrowFile):
         except OSError as error:
             raise storage_error(f"file {self._local}", error) from error
         return cast(OutputStream, DurableStream(native, self._local))
+
+
+def _opened_at_close(system: FileSystem, properties: Properties) -> FileSystem:
+    """Return a file system as it is, of S3 such that a small file is one request, not the three of an upload in parts."""
+    # A strategy of retries is not among the arguments that Arrow gives back.
+    if not isinstance(system, S3FileSystem) or S3_RETRY_STRATEGY_IMPL in properties:
+        return system
+    rebuilt, (arguments,) = cast("tuple[Callable[..., FileSystem], tuple[dict[str, object]]]", system.__reduce__())
+    return rebuilt({**arguments, "allow_delayed_open": True})
 
 
 def native_stream(stream: OutputStream | DurableStream) -> pa.NativeFile | OutputStream:

@@ -251,7 +251,7 @@ class ParquetOutput:
 
     Args:
         io: Access to the lake's files.
-        location: Where the file goes.
+        location: Where the file goes, a name that no other file had.
         schema: Its columns, field ids in their metadata.
         settings: Of the table's files.
         encodings: Of the columns.
@@ -267,7 +267,8 @@ class ParquetOutput:
         self._name = location.rpartition("/")[2]
         self._io = io
         try:
-            self._stream: Any = io.new_output(location).create()
+            # Names are used once: whether the file is there is not asked, which costs three requests to a store.
+            self._stream: Any = io.new_output(location).create(overwrite=True)
         except library_errors(OSError) as error:
             raise write_error(f"lake file {location}", error) from error
         try:

@@ -53,7 +53,7 @@ def try_store(io: FileIO, location: str) -> None:
 
 
 def _write(io: FileIO, place: str, content: bytes) -> None:
-    with io.new_output(place).create() as stream:
+    with io.new_output(place).create(overwrite=True) as stream:
         stream.write(content)
 
 

@@ -88,7 +88,8 @@ class CachingSqlCatalog(SqlCatalog):
         # As pyiceberg writes it: some readers in Java want the snapshot of a table without any as -1.
         written = metadata.model_dump_json(exclude_none=not Config().get_bool("legacy-current-snapshot-id"))
         text = seal_json(written.encode())
-        with io.new_output(metadata_path).create() as stream:
+        # Its name has a UUID: a store is not asked whether it is there.
+        with io.new_output(metadata_path).create(overwrite=True) as stream:
             stream.write(Compressor.get_compressor(metadata_path).bytes_compressor()(text))
         self._keep(metadata_path, metadata)
 
