@@ -22,8 +22,9 @@ from requests import HTTPError
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.lake.iceberg.table.caching_sql_catalog import KEPT
-from fluss_lab.model.config.lake_options import REST_ANSWER_MS, REST_CONNECT_MS
+from fluss_lab.model.config.lake_options import REST_ANSWER_MS, REST_CONNECT_MS, mask_secret
 
 if TYPE_CHECKING:
     from pyiceberg.table import CommitTableResponse, Table
@@ -58,7 +59,11 @@ class CachingRestCatalog(RestCatalog):
         super().__init__(name, **properties)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load a table with all of its snapshots, whatever the server's default is: what commits go by is among them."""
+        """Load a table with all of its snapshots, whatever the server's default is: what commits go by is among them.
+
+        Raises:
+            ServerUnavailableError: What answers is no catalog.
+        """
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         url = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
         try:
@@ -66,7 +71,14 @@ class CachingRestCatalog(RestCatalog):
         except (AuthorizationExpiredError, UnauthorizedError):
             self._refresh_token()
             answer = self._get(url)
-        loaded = msgspec.json.decode(answer.content, type=_Loaded)
+        try:
+            loaded = msgspec.json.decode(answer.content, type=_Loaded)
+        except msgspec.DecodeError as error:
+            raise ServerUnavailableError(
+                f"lake table {'.'.join(self.identifier_to_tuple(identifier))}: what answers at {mask_secret('', self.uri)} is no "
+                f"catalog: expected a table in JSON, found {answer.headers.get('Content-Type')}: {error}; is the address right, "
+                "or does a proxy answer in the catalog's place? Nothing is damaged; try again when the catalog runs"
+            ) from error
         found = TableResponse.model_construct(
             metadata_location=loaded.location,
             metadata=self._parsed(loaded),

@@ -102,6 +102,16 @@ def test_a_rest_catalog_whose_answer_is_no_table(rest):
         rest.access.load_table(PATH)
 
 
+@pytest.mark.parametrize("body", [b"<html>sign in</html>", b"", b"[]", b"{}", b'{"metadata": ', b"\xff"])
+def test_what_is_no_rest_catalog_is_asked_for_its_address(rest, body):
+    rest.body = body
+    access = rest.access
+    with pytest.raises(ServerUnavailableError, match=r"db\.t: what answers at .* is the address right") as caught:
+        access.load_table(PATH)
+    assert f"http://127.0.0.1:{rest.server.server_port}" in str(caught.value)
+    assert "restore" not in str(caught.value)
+
+
 def test_a_rest_catalog_that_does_not_answer(rest):
     access = rest.access
     access.catalog()
