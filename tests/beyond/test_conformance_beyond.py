@@ -9,12 +9,12 @@ from tests.beyond.backends import KINDS
 from tests.readers.engines import duckdb
 
 HISTORY = "Nessie tells of a table's newest snapshot alone, and keeps no tags"
-COLUMNS = "Nessie 0.99 refuses a schema without last-column-id, which pyiceberg does not send"
 NESTED = "Nessie gives nested fields other ids than it is asked for"
 #: What is not asked of Nessie, and why.
 NOT_OF_NESSIE = {
     **dict.fromkeys(
         (
+            "test_columns_are_added",
             "test_partitions_come_and_go",
             "test_rounds_that_fail",
             "test_rounds_of_a_primary_key_table_that_fail",
@@ -39,19 +39,6 @@ NOT_OF_NESSIE = {
             "test_the_newest_of_ours_is_found_for_repair",
         ),
         HISTORY,
-    ),
-    **dict.fromkeys(
-        (
-            "test_columns_are_added_between_rounds",
-            "test_columns_added_to_a_changelog",
-            "test_columns_added",
-            "test_columns_added_later",
-            "test_columns_added_later_are_null_before",
-            "test_columns_that_changed_meanwhile_do_not_matter",
-            "test_columns_are_added",
-            "test_an_alteration_is_taken_back",
-        ),
-        COLUMNS,
     ),
     **dict.fromkeys(
         (

@@ -35,6 +35,14 @@ REST_CATALOGS = (
         (f"{IN_FIRST}::test_what_a_hidden_history_may_say_is_not_taken_for_nothing",),
     ),
     Mutant(
+        "a_refused_request_of_unknown_outcome",
+        "P11",
+        COMMITS,
+        "        except (StorageError, AuthenticationError, InvalidRequestError):",
+        "        except (StorageError, AuthenticationError):",
+        (f"{IN_REST_COMMITS}::test_a_request_that_is_refused_was_not_done",),
+    ),
+    Mutant(
         "rounds_begin_without_a_snapshot",
         "P6",
         COMMITS,
@@ -62,8 +70,8 @@ REST_CATALOGS = (
         "an_ended_token_is_not_renewed",
         "P10",
         REST,
-        "            self._refresh_token()\n",
-        "",
+        "            self._refresh_token()\n            answer",
+        "            answer",
         (f"{IN_REST}::test_a_token_that_ends_is_renewed_by_the_credentials",),
     ),
     Mutant(

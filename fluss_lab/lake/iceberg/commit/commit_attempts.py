@@ -24,6 +24,7 @@ from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
     InternalError,
+    InvalidRequestError,
     LakeSnapshotNotFoundError,
     StorageError,
     TableNotFoundError,
@@ -216,13 +217,13 @@ class SnapshotCommits:
         """Send a commit once; return why it failed, when it must be looked at whether it did.
 
         Raises:
-            StorageError, AuthenticationError: It certainly did not happen, and another attempt would not either.
+            StorageError, AuthenticationError, InvalidRequestError: It certainly did not happen, and another attempt would not either.
         """
         try:
             failpoint("lake.send.before")
             self._access.commit(self._what, lake, staged.requirements, staged.updates)
             failpoint("lake.send.after")
-        except (StorageError, AuthenticationError):
+        except (StorageError, AuthenticationError, InvalidRequestError):
             staged.discard()
             raise
         except CatalogLockedError as error:

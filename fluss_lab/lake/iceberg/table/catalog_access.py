@@ -23,6 +23,7 @@ from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
     InvalidPropertyError,
+    InvalidRequestError,
     ServerUnavailableError,
     TableNotFoundError,
     UnavailableError,
@@ -172,12 +173,12 @@ class CatalogAccess:
                 catalog or store fails with becomes the house's, as in `call`.
 
         Raises:
-            CatalogLockedError, AuthenticationError, StorageError: Nothing was changed; or it is `repeatable`.
+            CatalogLockedError, AuthenticationError, StorageError, InvalidRequestError: Nothing was changed; or it is `repeatable`.
             CommitOutcomeUnknownError: The catalog says that it does not know.
             CommitFailedException: pyiceberg's: the catalog says that a requirement does not hold.
             Exception: Whether anything was changed is not known.
         """
-        from pyiceberg.exceptions import CommitStateUnknownException
+        from pyiceberg.exceptions import BadRequestError, CommitStateUnknownException
 
         try:
             response = _translate(
@@ -185,6 +186,10 @@ class CatalogAccess:
             )
         except CommitStateUnknownException as error:
             raise CommitOutcomeUnknownError(f"{what}: the catalog does not say whether it was done: {error}") from error
+        except BadRequestError as error:
+            raise InvalidRequestError(
+                f"{what}: the catalog refused the request: {said(error)}; nothing was committed"
+            ) from error
         try:
             lake.catalog._delete_old_metadata(lake.io, lake.metadata, response.metadata)
         except Exception as error:

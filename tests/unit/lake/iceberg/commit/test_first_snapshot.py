@@ -17,6 +17,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import PartitionInfo
 from tests.unit.lake.conftest import records
 from tests.unit.lake.iceberg.commit.test_rest_commits import COLUMNS, QUICK, RestLake, commit, rows_of
+from tests.unit.lake.iceberg.table.test_schema_evolution import altered
 from tests.unit.lake.nessie_like_server import NessieLikeServer
 from tests.unit.lake.rest_server import Fault
 
@@ -172,3 +173,17 @@ def test_an_expired_history_is_none_that_is_hidden(rest):
     found = lake.committer(info).missing_lake_snapshot(None)
     assert found.snapshot_id == snapshots[3]
     assert {bucket: offset.end for (_, bucket), offset in found.offsets.items()} == {0: 4}
+
+
+def test_columns_are_added_with_the_last_ones_id(rest):
+    rest.credential = "me:right"
+    lake = RestLake(rest)
+    info = lake.table(COLUMNS, properties=QUICK)
+    rest.expire_tokens()
+    lake.catalog.alter_table(altered(info, note="string"))
+    assert lake.load(info).schema().column_names[:2] == ["id", "note"]
+    rest.faults = [Fault("commit", 409), Fault("commit", 500, done=True)]
+    with pytest.raises(CommitOutcomeUnknownError):
+        lake.catalog.alter_table(altered(altered(info, note="string"), more="int"))
+    lake.catalog.alter_table(altered(altered(info, note="string"), more="int"))
+    assert lake.load(info).schema().column_names[:3] == ["id", "note", "more"]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
+from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError, InvalidRequestError
 from fluss_lab.lake.iceberg.table import caching_rest_catalog
 from tests.unit.lake.conftest import Lake, records, summary
 from tests.unit.lake.rest_server import Fault, RestServer
@@ -75,6 +75,16 @@ def test_a_commit_of_unknown_outcome_is_never_sent_again_by_itself(rest, status)
     # The same commit again, as the next round makes it: its files are still there.
     commit(committer, planned, result)
     assert rows_of(lake, info) == [1, 1, 2, 2]
+
+
+def test_a_request_that_is_refused_was_not_done(rest):
+    lake, info, committer, planned, result = begun(rest)
+    rest.counts.clear()
+    rest.faults = [Fault("commit", 400)]
+    with pytest.raises(InvalidRequestError, match=r"refused the request.*nothing was committed"):
+        commit(committer, planned, result)
+    assert rest.counts == {"commit": 1}
+    assert rows_of(lake, info) == [1, 2]
 
 
 def test_a_conflict_that_was_none_is_sent_again(rest):
