@@ -21,7 +21,6 @@ from fluss_lab.errors import (
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.spark.lookup.batch_points import POINTS
 from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
-from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.sharded_rows import ShardedRows
@@ -42,7 +41,8 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(spark, cluster):
-    lab = Lab(cluster.connection, folder=None, attachment=None, place=place_options(cluster.address))
+    # By its folder, as sources of a lab on this machine find their server, wherever it listens.
+    lab = Lab(cluster.connection, folder=None, attachment=None, place={"lab": str(cluster.folder)})
     lab.compute._session = spark
     lab.create_database("nyc")
     return lab
