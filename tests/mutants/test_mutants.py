@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 #: The slowest set of tests takes 15 s on two busy cores; a mutant that hangs is a mutant badly made.
 TIMEOUT_S = 100
 #: What of the project the tests need.
-PARTS = ("fluss_lab", "tests", "pyproject.toml")
+PARTS = ("fluss_lab", "tests", "tools", "pyproject.toml")
 #: Words of a mutant that is no program, rather than one without a check.
 NONSENSE = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b")
 
