@@ -109,6 +109,7 @@ PLANS = {
     ("Connection", "table_info"): {"path": "db.log"}, ("Connection", "remember"): {"info": "pk"},
     ("Connection", "partitions"): {"info": "pk"}, ("Connection", "forget_partitions"): {"info": "pk"},
     ("Connection", "schema"): {"info": "pk", "schema_id": 1}, ("Connection", "log_source"): {"info": "pk"},
+    ("Connection", "lake_of"): {"info": "pk"},
     ("Connection", "coordinator"): {}, ("Connection", "tablet_server"): {"bucket": "bucket"},
     ("Connection", "leaders"): {"buckets": "buckets"}, ("Connection", "present_leaders"): {"buckets": "buckets"},
     ("Connection", "gateway"): {"server_id": 0}, ("Connection", "forget_leaders_of"): {"buckets": "buckets"},
@@ -141,7 +142,7 @@ PLANS = {
     ("Jobs", "start"): {"name": "job"},
 }  # fmt: skip
 #: Between modules of the house: their callers are not people.
-INNER = {("Connection", name) for name in ("call_coordinator", "attempts", "refresh_leader", "admin")}
+INNER = {("Connection", name) for name in ("call_coordinator", "attempts", "refresh_leader", "admin", "pin_lake")}
 
 
 def callables():

@@ -286,8 +286,14 @@ def test_statements_without_lookup_joins_are_never_changed():
 
 def test_a_lookup_join_in_any_statement_changes_nothing_around_it(rng):
     """Statements of the tests as left sides, before and behind lookup joins, in comments and texts."""
+    # One whose quotes do not end would end them in what stands around it.
     texts = [
-        text for text in statements() if text.lower().startswith("select") and ";" not in text and "--" not in text
+        text
+        for text in statements()
+        if text.lower().startswith("select")
+        and ";" not in text
+        and "--" not in text
+        and not any(text.count(quote) % 2 for quote in "'\"`")
     ]
     join = f"join nyc.p {NOW} p on g.t = p.t"
     read = 0
