@@ -41,9 +41,10 @@ class CatalogConformance(LakeFormat):
     """What `LakeCatalog` promises."""
 
     def test_a_table_is_made_and_empty(self, kit: LakeKit) -> None:
-        """A new table has no snapshot."""
+        """A new table has no snapshot, or one without a row that no round made."""
         info = kit.table()
-        assert kit.newest(info) is None
+        newest = kit.newest(info)
+        assert newest is None or not kit.rows(info, newest).num_rows
         assert kit.missing(info, None) is None
 
     def test_making_it_again_changes_nothing(self, kit: LakeKit) -> None:
@@ -123,7 +124,8 @@ class CatalogConformance(LakeFormat):
         with pytest.raises(NotFoundError):
             kit.rows(info, snapshot)
         second = kit.table(table_id=8)
-        assert kit.newest(second) is None
+        newest = kit.newest(second)
+        assert newest is None or not kit.rows(second, newest).num_rows
         assert kit.rows(second, kit.append(second, 2)).num_rows == 2
 
     def test_another_tables_lake_table_is_left_alone(self, kit: LakeKit) -> None:
