@@ -1,4 +1,4 @@
-"""What a property of a lake snapshot says of each bucket, as text: a list, or packed where there are many.
+"""The entries of buckets in a property of a lake snapshot, as text: a list, or packed where there are many.
 
 Up to `LISTED_MAX` buckets the text is a JSON array of objects ``{"partition_id", "partition_name", "bucket", "offset",
 "max_timestamp"}``, the first two absent without partitions, the last where it is not known. Of more it is an object

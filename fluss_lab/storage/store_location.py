@@ -1,4 +1,4 @@
-"""What a location of remote storage means: a path, ``file:`` with one, or scheme, bucket and prefix of an object store.
+"""Locations of remote storage, and what they mean: a path, ``file:`` with one, or scheme, bucket and prefix of an object store.
 
 The only module of remote storage that looks at schemes.
 """

@@ -70,8 +70,8 @@ REST_CATALOGS = (
         "an_ended_token_is_not_renewed",
         "P10",
         REST,
-        "            self._refresh_token()\n            answer",
-        "            answer",
+        "            self._refresh_token()\n            return ask()",
+        "            return ask()",
         (f"{IN_REST}::test_a_token_that_ends_is_renewed_by_the_credentials",),
     ),
     Mutant(

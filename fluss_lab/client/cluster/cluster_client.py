@@ -231,7 +231,7 @@ class ClusterClient(Closing):
 
     def _whole_lake(self) -> LakeStorage:
         if (storage := self.lake_storage()) is None:
-            raise LakeNotConfiguredError("a part of a table is in the lake, and the cluster has no lake any more")
+            raise LakeNotConfiguredError("a part of a table is in the lake, and the cluster has no lake now")
         return storage
 
     def log_source(self, info: TableInfo) -> FlussLogSource | None:

@@ -1,4 +1,4 @@
-"""Where clients read remote storage: paths as they are, object stores by what the servers answer, kept in memory only.
+"""Remote storage as clients reach it: paths as they are, object stores by what the servers answer, kept in memory only.
 
 As Apache Fluss's clients do, a client asks the coordinator by an authenticated call (``GetFileSystemSecurityToken``) how the
 store is reached and with which credentials, the first time that it is to read there. The answer is used until it expires or
@@ -53,7 +53,6 @@ class RemoteFiles:
         self._coordinator = coordinator
         self._lock = threading.Lock()
         self._root: ObjectPath | None = None
-        self._bucket = ""
         self._expires_ms: int | None = None
 
     def place(self, location: str) -> Place:
@@ -70,14 +69,14 @@ class RemoteFiles:
         bucket = f"{found.scheme}://{found.bucket}"
         with self._lock:
             is_over = self._expires_ms is not None and time.time() * 1000 >= self._expires_ms
-            if self._root is None or is_over or bucket != self._bucket:
-                self._root, self._bucket = self._reached(location, found.scheme), bucket
+            if self._root is None or is_over or self._root.store.location != bucket:
+                self._root = self._reached(location, found.scheme)
             return ObjectPath(self._root.store, found.prefix)
 
     def renew(self, place: Place) -> bool:
         """Forget by which credentials a place was reached, which the store refused; return whether others may be had.
 
-        False: they are what a call after this place's brought, or it needs none.
+        False: it is a path, and needs none.
         """
         if not isinstance(place, ObjectPath):
             return False

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import CorruptDataError, FlussError, StorageError
+from fluss_lab.model.config.options import REMOTE_DATA_DIR
 from fluss_lab.records import LogRecords, records_of
 from fluss_lab.records.batch import (
     CRC_START,
@@ -29,7 +30,7 @@ from fluss_lab.records.batch import (
 from fluss_lab.records.blocks import SegmentFile, SegmentKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.storage.file_store import Place, store_failure
-from fluss_lab.storage.store_location import local_place
+from fluss_lab.storage.store_location import local_place, location_of
 
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -60,7 +61,7 @@ class GoneSegments:
         if gone.segment_id != self._segment_id:
             self._segment_id = gone.segment_id
             return
-        folder = local_place(gone.location)
+        folder = location_of(gone.location, REMOTE_DATA_DIR.key)
         if isinstance(folder, Path) and not folder.is_dir():
             raise StorageError(
                 f"{what}: the folder {folder} cannot be seen from this process: the remote log is read from the file "

@@ -1,4 +1,4 @@
-"""What clients learn of remote storage in an object store: by which options and credentials it is read."""
+"""The access of clients to remote storage in an object store: by which options and credentials it is read."""
 
 from __future__ import annotations
 

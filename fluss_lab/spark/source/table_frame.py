@@ -71,7 +71,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not _is_jvm_s(scan.source):
+    if not _is_read_by_jvm(scan.source):
         return scan_by_tasks(session, scan)
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -103,7 +103,7 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not _is_jvm_s(log.source):
+    if not _is_read_by_jvm(log.source):
         return changelog_by_tasks(session, log)
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -316,7 +316,7 @@ def _listed_by_driver(session: SparkSession, paths: Sequence[str]) -> Iterator[N
 # -- the data source -------------------------------------------------------------------------------------------------
 
 
-def _is_jvm_s(source: TableSource) -> bool:
+def _is_read_by_jvm(source: TableSource) -> bool:
     """Return whether the JVM reads the table's files: those of a log table in a file system."""
     if not source.info.is_log_table:
         return False

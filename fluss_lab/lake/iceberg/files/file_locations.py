@@ -1,4 +1,4 @@
-"""Where the lake's files are: on this machine's file systems or in a store, and what is done differently there.
+"""The locations of the lake's files: on this machine's file systems or in a store, and what is done differently there.
 
 The one place that looks at a location's scheme. Everything else asks what it wants to know: the path here, the same file
 however it is spelled, what lies in a folder.

@@ -8,8 +8,9 @@ server without an end.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from cachetools import LRUCache
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
     from pyiceberg.typedef import Identifier
     from requests import Response, Session
+
+T = TypeVar("T")
 
 #: What only reads is asked again twice, after 0.2 and 0.4 s, when the connection breaks or the server says that it is
 #: overloaded or away. A commit is sent once: whether it happened must be looked up first.
@@ -74,11 +77,7 @@ class CachingRestCatalog(RestCatalog):
         """
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         url = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
-        try:
-            answer = self._get(url)
-        except (AuthorizationExpiredError, UnauthorizedError):
-            self._refresh_token()
-            answer = self._get(url)
+        answer = self._with_token(lambda: self._get(url))
         try:
             loaded = msgspec.json.decode(answer.content, type=_Loaded)
         except msgspec.DecodeError as error:
@@ -101,11 +100,7 @@ class CachingRestCatalog(RestCatalog):
         """Commit, and keep the metadata that the server answers with."""
         done: CommitTableResponse
         if any(isinstance(each, AddSchemaUpdate) for each in updates):
-            try:
-                done = self._commit_schema(table, requirements, updates)
-            except (AuthorizationExpiredError, UnauthorizedError):
-                self._refresh_token()
-                done = self._commit_schema(table, requirements, updates)
+            done = self._with_token(lambda: self._commit_schema(table, requirements, updates))
         else:
             done = super().commit_table(table, requirements, updates)
         self._keep(done.metadata_location, done.metadata)
@@ -144,6 +139,14 @@ class CachingRestCatalog(RestCatalog):
         session.request = partial(session.request, timeout=(connect_s, answer_s))  # type: ignore[method-assign]
         for start in ("https://", "http://"):
             session.mount(start, HTTPAdapter(max_retries=RETRIES))
+
+    def _with_token(self, ask: Callable[[], T]) -> T:
+        """Return what the server answers; when the token has ended, to one that is had anew."""
+        try:
+            return ask()
+        except (AuthorizationExpiredError, UnauthorizedError):
+            self._refresh_token()
+            return ask()
 
     def _get(self, url: str) -> Response:
         answer = self._session.get(url)
