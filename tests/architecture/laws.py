@@ -112,7 +112,13 @@ class Call:
     pickles: bool
 
 
-# Several laws ask for the same: each module is taken apart once.
+# Several laws ask for the same: each module is read once.
+@functools.cache
+def syntax_tree(source: str) -> ast.Module:
+    """Return a module's syntax tree, which nobody changes."""
+    return ast.parse(source)
+
+
 @functools.cache
 def imports(source: str, module: str, *, package: bool = False) -> list[Import]:
     """Return what a module imports anywhere in it, relative names and literal ``import_module`` calls resolved."""
@@ -125,7 +131,7 @@ def imports(source: str, module: str, *, package: bool = False) -> list[Import]:
         for child in ast.iter_child_nodes(node):
             visit(child, typing_only or child in guarded)
 
-    visit(ast.parse(source), False)
+    visit(syntax_tree(source), False)
     return found
 
 
@@ -236,7 +242,7 @@ def scheme_complaints(source: str, module: str) -> list[str]:
 
 def scheme_lines(source: str) -> list[int]:
     """Return the lines that look at a location's scheme."""
-    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr) and _looks_at_a_scheme(node))
+    found = (node for node in ast.walk(syntax_tree(source)) if isinstance(node, ast.expr) and _looks_at_a_scheme(node))
     return sorted({node.lineno for node in found})
 
 
@@ -264,7 +270,7 @@ def size_complaints(source: str, module: str) -> list[str]:
     complaints = []
     if (lines := len(source.splitlines())) > MODULE_LINES_MAX:
         complaints.append(f"{module} has {lines} lines, more than {MODULE_LINES_MAX}")
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -327,7 +333,7 @@ def _module_of(name: str, known: set[str]) -> str:
 
 def init_complaints(source: str, module: str) -> list[str]:
     """An ``__init__`` holds a docstring, imports and a sorted ``__all__``; the face also its lazy loading."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     complaints = [] if ast.get_docstring(tree) else [f"{module}: no docstring"]
     listed: list[str] | None = None
     names = 0
@@ -372,7 +378,7 @@ def sleep_complaints(source: str, module: str) -> list[str]:
 
 def chance_complaints(source: str, module: str) -> list[str]:
     """What tests draw comes from the fixtures ``seed`` and ``rng``: the same tree, the same verdict."""
-    arguments = {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
+    arguments = {node.arg for node in ast.walk(syntax_tree(source)) if isinstance(node, ast.arg)}
     shared = "random" not in arguments and any(each.name == "random" for each in imports(source, module))
     return [
         f"{module}:{call.line} draws from {call.name}, which has no seed: take the fixture seed or rng"
@@ -386,7 +392,7 @@ def chance_complaints(source: str, module: str) -> list[str]:
 @functools.cache
 def calls(source: str) -> list[Call]:
     """Return every call in a module."""
-    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    found = (node for node in ast.walk(syntax_tree(source)) if isinstance(node, ast.Call))
     return [
         Call(
             _name(node.func),
