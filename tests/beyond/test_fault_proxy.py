@@ -10,8 +10,9 @@ import requests
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import OAuthError, ServiceUnavailableError
 
+from fluss_lab.testing import wait_until
 from tools.beyond.fault_proxy import FaultProxy
-from tools.beyond.faults import UNAVAILABLE, CutAnswer, Delay, Hang, LoseAnswer, Reset, SwapAnswer
+from tools.beyond.faults import UNAVAILABLE, CutAnswer, Delay, Hang, Hold, LoseAnswer, Repeat, Reset, SwapAnswer
 from tools.beyond.rest_catalog_server import RestCatalogServer
 
 ROWS = pa.table({"a": [1, 2, 3]})
@@ -117,6 +118,27 @@ def test_a_request_hangs_until_the_fault_is_disarmed(proxy, url):
     proxy.disarm()
     asking.join(10)
     assert failed.is_set()
+
+
+def test_a_request_that_is_held_arrives_late_though_who_asked_is_gone(server, proxy, url):
+    armed = proxy.arm(Hold(), method="POST")
+    with pytest.raises(requests.Timeout):
+        requests.post(url, json={"namespace": ["a"], "properties": {}}, timeout=0.2)
+    assert armed.held.wait(10)
+    assert server.catalog.list_namespaces() == []
+    proxy.disarm()
+    wait_until(lambda: proxy.requests[-1].status == 200)
+    assert server.catalog.list_namespaces() == [("a",)]
+
+
+def test_an_answer_is_repeated_until_the_fault_is_disarmed(server, proxy, url):
+    proxy.arm(Repeat(), method="GET", times=None)
+    old = requests.get(url, timeout=10).content
+    requests.post(url, json={"namespace": ["a"], "properties": {}}, timeout=10)
+    assert requests.get(url, timeout=10).content == old
+    assert json.loads(old) == {"namespaces": []}
+    proxy.disarm()
+    assert json.loads(requests.get(url, timeout=10).content) == {"namespaces": [["a"]]}
 
 
 def test_a_stopped_one_refuses_until_it_is_started_on_the_same_port(proxy, url):

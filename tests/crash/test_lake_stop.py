@@ -9,8 +9,8 @@ from tests.crash.stale import Stale
 from tests.readers import foreign
 from tests.readers.engines import QUICK
 
-#: Stopped there, a tierer goes on to remove what nothing referred to when it held the table.
-TIDYING = ("maintenance.expire", "maintenance.orphans")
+#: Stopped there, a tierer goes on to expire what nothing referred to when it held the table.
+TIDYING = ("maintenance.expire",)
 
 #: Between the plan of a round and its commit, as the lake is told of it.
 BEFORE_COMMIT = (

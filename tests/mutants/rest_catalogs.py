@@ -9,6 +9,7 @@ IN_REST_COMMITS = "tests/unit/lake/iceberg/commit/test_rest_commits.py"
 EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 FOLDERS = "fluss_lab/lake/iceberg/table/table_folders.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_rest_expiry.py"
+MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
 IN_FOLDERS = "tests/unit/lake/iceberg/table/test_table_folders.py"
 STORE_ERRORS = "fluss_lab/lake/iceberg/files/store_errors.py"
 IN_STORES = "tests/unit/lake/iceberg/files/test_store_errors.py"
@@ -18,6 +19,14 @@ FIRST = "fluss_lab/lake/iceberg/commit/first_snapshot.py"
 IN_FIRST = "tests/unit/lake/iceberg/commit/test_first_snapshot.py"
 
 REST_CATALOGS = (
+    Mutant(
+        "a_late_note_forgets_a_compaction",
+        "P11",
+        MAINTENANCE,
+        "(AssertTableUUID(uuid=lake.metadata.table_uuid), AssertRefSnapshotId.model_validate(newest))",
+        "(AssertTableUUID(uuid=lake.metadata.table_uuid),)",
+        (f"{IN_EXPIRY}::test_that_orphans_were_looked_for_is_not_noted_over_a_compaction_that_came_in_between",),
+    ),
     Mutant(
         "a_first_commit_trusts_that_there_is_none",
         "P6",

@@ -19,7 +19,12 @@ import org.eclipse.jetty.server.ServerConnector;
 /**
  * Apache Iceberg's own servlet of its REST protocol, over its JDBC catalog: {@code http://127.0.0.1:<port>/<catalog>/v1/...}.
  * A catalog is there as soon as it is asked for, its tables lie below the warehouse in a folder of its name. The catalogs'
- * properties are the variables whose names begin with {@code CATALOG:}, so that no secret is on the command line.
+ * properties are the variables whose names begin with {@code CATALOG:}, so that no secret is on the command line; its name
+ * takes the place of {@code %s} in its database's URI.
+ *
+ * <p>Each catalog needs a database of its own and one connection to it ({@code clients=1}). When the JDBC catalog starts it leaves
+ * a query open, and SQLite has a connection with an open query read the state of that time for ever once another
+ * connection writes: with two of them, tables are loaded as they were long ago, and commits fail for reasons unknown.
  */
 public class IcebergRestServer extends HttpServlet {
   private static final String VARIABLE = "CATALOG:";
@@ -67,6 +72,7 @@ public class IcebergRestServer extends HttpServlet {
   private HttpServlet catalog(String name) {
     Map<String, String> own = new HashMap<>(properties);
     own.put("warehouse", properties.get("warehouse") + "/" + name);
+    own.put("uri", properties.get("uri").replace("%s", name));
     return new RESTCatalogServlet(new RESTCatalogAdapter(CatalogUtil.buildIcebergCatalog(name, own, null)));
   }
 }

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluss_lab.closing import Closing
-from tools.beyond.faults import Answer, ArmedFault, CutAnswer, Delay, Fault, Hang, LoseAnswer, Reset, SwapAnswer
+from tools.beyond.faults import (
+    Answer,
+    ArmedFault,
+    CutAnswer,
+    Delay,
+    Fault,
+    Hang,
+    Hold,
+    LoseAnswer,
+    Repeat,
+    Reset,
+    SwapAnswer,
+)
 from tools.beyond.http_wire import Head, Wire, WireClosedError
 
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -80,7 +92,7 @@ class FaultProxy(Closing):
         return armed
 
     def disarm(self) -> None:
-        """Do no harm from now on; requests that hang are reset."""
+        """Do no harm from now on; requests that hang are reset, those that are held are passed on."""
         with self._lock:
             armed, self._armed = self._armed, []
         for each in armed:
@@ -205,15 +217,25 @@ class FaultProxy(Closing):
             _reset(client.connection)
         elif isinstance(fault, Answer):
             _answer(client, head, fault)
+        elif armed is not None and path in armed.answers:
+            client.connection.sendall(armed.answers[path])
         else:
+            body = client.body(head)
+            if armed is not None and isinstance(fault, Hold):
+                body = iter(list(body))
+                armed.held.set()
+                armed.disarmed.wait()
             # A connection of its own for each request: none is old, whatever the server thinks of idle ones.
             with self._server() as server:
-                _pass_on(client, Wire(server), head, fault, request)
-        return fault is None or isinstance(fault, Delay)
+                _pass_on(client, Wire(server), head, body, armed, request)
+        return fault is None or isinstance(fault, Delay | Hold | Repeat)
 
 
-def _pass_on(client: Wire, server: Wire, head: Head, fault: Fault | None, request: Request) -> None:
+def _pass_on(
+    client: Wire, server: Wire, head: Head, sent: Iterator[bytes], armed: ArmedFault | None, request: Request
+) -> None:
     """Pass a request on, and its answer as far as the fault lets it."""
+    fault = armed.fault if armed is not None else None
     server.connection.sendall(head.data)
     waits = "100-continue" in head.headers.get("expect", "").lower()
     answer = _next_head(server) if waits else None
@@ -221,7 +243,7 @@ def _pass_on(client: Wire, server: Wire, head: Head, fault: Fault | None, reques
         client.connection.sendall(answer.data)
         answer = None
     if answer is None:
-        for data in client.body(head):
+        for data in sent:
             server.connection.sendall(data)
         answer = _next_head(server)
     request.status = answer.status
@@ -243,6 +265,9 @@ def _pass_on(client: Wire, server: Wire, head: Head, fault: Fault | None, reques
                 client.connection.sendall(data[:left])
                 left -= len(data[:left])
             _reset(client.connection)
+        case Repeat() if armed is not None:
+            armed.answers[request.path] = answer.data + b"".join(body)
+            client.connection.sendall(armed.answers[request.path])
         case _:
             client.connection.sendall(answer.data)
             for data in body:

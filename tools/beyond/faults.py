@@ -55,7 +55,20 @@ class Hang:
     """Answer nothing, and keep the connection until the fault is disarmed."""
 
 
-Fault = Delay | Answer | Reset | LoseAnswer | SwapAnswer | CutAnswer | Hang
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Read it whole and keep it until the fault is disarmed, then pass it on, whether or not who asked is still there.
+
+    It must not be a request that waits for its server to say that it may go on.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Answer a request for the same again as the server answered the first, as an old copy of its data would."""
+
+
+Fault = Delay | Answer | Reset | LoseAnswer | SwapAnswer | CutAnswer | Hang | Hold | Repeat
 
 #: As S3 asks its clients to slow down, refuses their credentials, and says that its disks are full.
 SLOW_DOWN: Final = Answer(
@@ -86,6 +99,8 @@ class ArmedFault:
         times: How many it strikes; None: all from then on.
         seen: How many of these requests there were.
         struck: How many it struck.
+        held: Set when a request is held.
+        answers: By path, those that are repeated.
     """
 
     fault: Fault
@@ -96,6 +111,8 @@ class ArmedFault:
     seen: int = 0
     struck: int = 0
     disarmed: threading.Event = field(default_factory=threading.Event)
+    held: threading.Event = field(default_factory=threading.Event)
+    answers: dict[str, bytes] = field(default_factory=dict)
 
     def strikes(self, method: str, path: str) -> bool:
         """Count a request, and return whether the fault strikes it. Not safe in several threads at once."""

@@ -77,7 +77,9 @@ class IcebergRestServer(Closing):
         place = PartFolder("iceberg-rest", folder)
         settings = {
             "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-            "uri": f"jdbc:sqlite:{place.path / 'catalog.db'}?busy_timeout=10000&journal_mode=WAL",
+            # A file of each catalog's own, and one connection to it: see `IcebergRestServer.java`.
+            "uri": f"jdbc:sqlite:{place.path}/%s.db?journal_mode=WAL",
+            "clients": "1",
             "jdbc.schema-version": "V1",
             "warehouse": location.rstrip("/"),
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",

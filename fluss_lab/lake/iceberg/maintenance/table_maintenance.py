@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
@@ -258,7 +259,9 @@ class IcebergLakeMaintenance(LakeMaintenance):
     def _note_orphans(self, lake: Table) -> None:
         """Remember when they were looked for. Not being able to means that they are looked for again soon."""
         state = replace(MaintenanceState.of(lake.properties), orphans_ms=self._clock.now_ms())
-        requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid),)
+        # The property says also what compactions retired: one that came in between must not be forgotten.
+        newest = {"ref": MAIN_BRANCH, "snapshot-id": lake.metadata.current_snapshot_id}
+        requirements = (AssertTableUUID(uuid=lake.metadata.table_uuid), AssertRefSnapshotId.model_validate(newest))
         try:
             what = f"lake table {self._table.path}, orphan files"
             self._access.commit(what, lake, requirements, (SetPropertiesUpdate(updates=state.to_properties()),))

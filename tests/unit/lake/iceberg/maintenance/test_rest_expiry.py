@@ -1,14 +1,16 @@
 """Expiry of a REST catalog's tables while others make branches and tags: the server does not compare them."""
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
+from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from tests.unit.lake.iceberg.commit.test_rest_commits import QUICK, RestLake
 from tests.unit.lake.rest_server import Fault, RestServer
-from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep
+from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep, keyed_lake
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -108,3 +110,16 @@ def test_an_expiry_that_is_not_found_may_still_come(rest, upkeep):
     assert upkeep.files() == before
     assert all(Path(path).exists() for path in before)
     assert len(expire(upkeep).snapshot_ids) == 4
+
+
+def test_that_orphans_were_looked_for_is_not_noted_over_a_compaction_that_came_in_between(rest):
+    """One property says both: a note that a stopped tierer sends late would forget what the compaction retired."""
+    keyed = keyed_lake(RestLake(rest), properties=QUICK)
+    for turn in range(3):
+        keyed.change(random.Random(turn), 12)
+        keyed.round()
+    upkeep = Upkeep(keyed.lake, keyed.info)
+    rest.faults = [Fault("commit", -1, then=upkeep.compact)]
+    upkeep.orphans(dry_run=False)
+    assert not rest.faults
+    assert MaintenanceState.of(keyed.lake.load(keyed.info).properties).retired
