@@ -11,7 +11,6 @@ from fluss_lab.errors import FlussError, InternalError, TieringInProgressError
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.service.tiering_service import TieringService
-from tests.beyond.proxied import ProxiedLake
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 from tools.beyond.faults import (
     ACCESS_DENIED,
@@ -62,12 +61,6 @@ ONCE = {
     "catalog is not available": ("catalog", UNAVAILABLE, None),
     "catalog answers no JSON": ("catalog", Answer(200, b"<html>"), None),
 }
-
-
-@pytest.fixture(scope="module")
-def lake(backends, tmp_path_factory):
-    with ProxiedLake(backends, "rest", tmp_path_factory.mktemp("beyond")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

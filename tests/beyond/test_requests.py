@@ -3,7 +3,6 @@
 import pytest
 
 from fluss_lab.testing import EmbeddedCluster
-from tests.beyond.proxied import ProxiedLake
 from tests.unit.tiering.kit import Tables
 
 pytestmark = [pytest.mark.beyond, pytest.mark.slow]
@@ -14,12 +13,6 @@ CATALOG_MAX = 3
 STORE_FILE_MAX = 1
 #: A manifest and the list of manifests.
 METADATA_FILES = 2
-
-
-@pytest.fixture(scope="module")
-def lake(backends, tmp_path_factory):
-    with ProxiedLake(backends, "rest", tmp_path_factory.mktemp("beyond")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from fluss_lab.spark.tiering.spark_executor import POOL, SparkTieringExecutor
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.task.round_progress import RoundState
+from tests.spark.spark_steps import SparkSteps
 from tests.unit.tiering.kit import LAKE, TAKEOVER, Tables
 
 #: Of workers, in their environment: whose they are.
@@ -43,11 +43,11 @@ class Wide(SparkTieringExecutor):
         return self._told
 
 
-class Steps:
-    """What is done on one session, in order; each step is a method."""
+class Steps(SparkSteps):
+    """What is done with one cluster's tables."""
 
     def __init__(self, session: Any, tables: Tables) -> None:
-        self.session = session
+        super().__init__(session)
         self.tables = tables
 
     @property
@@ -260,14 +260,7 @@ def main(master: str, steps: list[str]) -> None:
         "spark.speculation.quantile": "0.5",
     }
     with EmbeddedCluster(options=TAKEOVER) as cluster:
-        done = Steps(spark_session(master=master, config=settings), Tables(cluster))
-        try:
-            for name in steps:
-                step: Callable[[], None] = getattr(done, name)
-                step()
-                print(f"done {name}", flush=True)
-        finally:
-            done.session.stop()
+        Steps(spark_session(master=master, config=settings), Tables(cluster)).run(steps)
 
 
 if __name__ == "__main__":

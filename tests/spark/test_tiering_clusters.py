@@ -9,6 +9,7 @@ import pytest
 
 from fluss_lab.testing import wait_until
 from tests.spark.spark_master import StandaloneSpark
+from tests.spark.spark_steps import check_steps
 
 ROOT = Path(__file__).parents[2]
 MARK = "FLUSS_LAB_CLUSTER_TEST"
@@ -22,8 +23,7 @@ def run_steps(tmp_path, master, *steps):
     env = {**os.environ, "PYTHONPATH": str(ROOT), MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.spark.cluster_rounds", master, *steps]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-5000:]}"
-    assert done.stdout.splitlines() == [f"done {step}" for step in steps]
+    check_steps(done, steps)
     wait_until(lambda: not left_over(tmp_path))
 
 

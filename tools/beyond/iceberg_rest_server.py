@@ -95,11 +95,7 @@ class IcebergRestServer(Closing):
         ]  # fmt: skip
         env = {f"CATALOG:{key}": value for key, value in settings.items()}
         self.process = PartProcess("iceberg-rest", command, place, self._is_ready, env=env)
-        try:
-            self.process.start()
-        except BaseException:
-            self.process.close()
-            raise
+        self.process.launch()
 
     def uri(self, catalog: str) -> str:
         """Return the URL of a catalog, which is empty when it is asked for the first time."""

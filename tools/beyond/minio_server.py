@@ -43,11 +43,7 @@ class MinioServer(Closing):
             "--quiet",
         ]
         self.process = PartProcess("minio", command, place, self._is_ready, env=self._env())
-        try:
-            self.process.start()
-        except BaseException:
-            self.process.close()
-            raise
+        self.process.launch()
 
     @property
     def endpoint(self) -> str:

@@ -50,11 +50,7 @@ class NessieServer(Closing):
         command = [str(java), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *settings, "-jar", str(jar)]
         secret = {"ACCESS_NAME": minio.access_key, "ACCESS_SECRET": minio.secret_key}
         self.process = PartProcess("nessie", command, place, self._is_ready, env=secret)
-        try:
-            self.process.start()
-        except BaseException:
-            self.process.close()
-            raise
+        self.process.launch()
 
     @property
     def uri(self) -> str:

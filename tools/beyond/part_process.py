@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -109,6 +109,20 @@ class PartProcess(Closing):
         """Return the process's id."""
         assert self._process is not None, f"{self.name} does not run"
         return self._process.pid
+
+    def launch(self) -> None:
+        """Start it for the first time, as `start` does; of one that cannot start nothing is left."""
+        with self.ended_by_failure():
+            self.start()
+
+    @contextlib.contextmanager
+    def ended_by_failure(self) -> Iterator[None]:
+        """Close it when the block raises: whoever makes a part has nothing to close before it is made."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         """Start it; return when it answers.

@@ -58,13 +58,10 @@ class PostgresServer(Closing):
         self.process = PartProcess(
             "postgres", command, place, self._is_ready, user=self._user, stop_signal=signal.SIGINT
         )
-        try:
+        with self.process.ended_by_failure():
             if not data.exists():
                 self._make(place.path, data)
             self.process.start()
-        except BaseException:
-            self.process.close()
-            raise
 
     def uri(self, port: int | None = None) -> str:
         """Return SQLAlchemy's URL of its database.

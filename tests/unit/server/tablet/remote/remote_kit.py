@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -10,16 +10,23 @@ from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import error_from_code
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import TableInfo, TablePath, make_descriptor
+from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.server.coordinator.remote_access import Token, security_token
+from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.tablet.tablet_kit import DESCRIPTOR, TABLE_ID, Record, Tablet, batch, records_in
 
 INFO = TableInfo(TablePath("db", "events"), TABLE_ID, 1, DESCRIPTOR, 0, 0)
 SEGMENT_BYTES = 4096
+
+#: Of a whole lab: a table of each kind, whose older segments are in remote storage only.
+LOG, KEYED = TablePath("db", "log"), TablePath("db", "keyed")
+KEPT = {"table.log.tiered.local-segments": "1"}
+ROWS, ROWS_AT_ONCE = 300, 50
 
 
 def make_tablet(
@@ -49,6 +56,27 @@ def fill(tablet: Tablet, batches: int, *, rows: int = 40, every_ms: int = 1000) 
         end += rows
         tablet.clock.advance(every_ms)
     return end
+
+
+def make_tables(cluster: EmbeddedCluster, after_each: Callable[[], object] = lambda: None) -> None:
+    """Make `LOG` and `KEYED` with the same rows, and do something after each batch."""
+    admin = cluster.connection.admin()
+    admin.create_database("db")
+    types = {"id": "bigint not null", "name": "string"}
+    admin.create_table(LOG, make_descriptor(types, buckets=1, properties=KEPT))
+    admin.create_table(KEYED, make_descriptor(types, primary_key=["id"], buckets=1, properties=KEPT))
+    for first in range(0, ROWS, ROWS_AT_ONCE):
+        rows = [{"id": i, "name": f"name-{i}" * 5} for i in range(first, first + ROWS_AT_ONCE)]
+        with cluster.connection.append_writer(LOG) as writer:
+            writer.append(rows)
+        with cluster.connection.upsert_writer(KEYED) as writer:
+            writer.upsert(rows)
+        after_each()
+
+
+def keyed_bucket(cluster: EmbeddedCluster) -> TableBucket:
+    """The only bucket of `KEYED`."""
+    return TableBucket(cluster.connection.admin().table_info(KEYED).table_id, None, 0)
 
 
 def held_from(tablet: Tablet, start: int, stop: int | None = None) -> list[Record]:

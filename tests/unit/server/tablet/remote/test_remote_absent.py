@@ -3,17 +3,23 @@
 import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
-from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.server.folder.remote_storage import CLAIM_KEY, META_KEY, OWNER_FILE, claim_remote
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.mock_clock import START_MS
-from tests.unit.server.tablet.remote.remote_kit import at_time, earliest, fill, held_from, make_tablet, remote_folder
-
-LOG, KEYED = TablePath("db", "log"), TablePath("db", "keyed")
-KEPT = {"table.log.tiered.local-segments": "1"}
-ROWS = 300
+from tests.unit.server.tablet.remote.remote_kit import (
+    KEYED,
+    LOG,
+    ROWS,
+    at_time,
+    earliest,
+    fill,
+    held_from,
+    keyed_bucket,
+    make_tables,
+    make_tablet,
+    remote_folder,
+)
 
 
 class Meta(dict):
@@ -71,23 +77,12 @@ def cluster(tmp_path):
     }  # fmt: skip
     found = EmbeddedCluster(tmp_path / "lab", options, lake=False)
     found.start()
-    admin = found.connection.admin()
-    admin.create_database("db")
-    types = {"id": "bigint not null", "name": "string"}
-    admin.create_table(LOG, make_descriptor(types, buckets=1, properties=KEPT))
-    admin.create_table(KEYED, make_descriptor(types, primary_key=["id"], buckets=1, properties=KEPT))
-    for first in range(0, ROWS, 50):
-        rows = [{"id": i, "name": f"name-{i}" * 5} for i in range(first, first + 50)]
-        with found.connection.append_writer(LOG) as writer:
-            writer.append(rows)
-        with found.connection.upsert_writer(KEYED) as writer:
-            writer.upsert(rows)
+    make_tables(found)
     tablet = found.tablet()
-    info = admin.table_info(KEYED)
-    tablet.snapshot_now(TableBucket(info.table_id, None, 0))
+    tablet.snapshot_now(keyed_bucket(found))
     with found.connection.upsert_writer(KEYED) as writer:
         writer.upsert([{"id": i, "name": "new" * 9} for i in range(100)])
-    tablet.snapshot_now(TableBucket(info.table_id, None, 0))
+    tablet.snapshot_now(keyed_bucket(found))
     tablet.copy_to_remote()
     found.stop()
     yield found
@@ -152,16 +147,15 @@ def test_what_goes_away_under_the_server_is_not_written_to(cluster, tmp_path):
             writer.append([{"id": ROWS, "name": "one more"}] * 200)
             writer.flush()
     assert cluster.tablet().copy_to_remote() == 0
-    info = cluster.connection.admin().table_info(KEYED)
     with cluster.connection.upsert_writer(KEYED) as writer:
         writer.upsert([{"id": 5, "name": "newer"}])
     with pytest.raises(StorageError, match="is not there"):
-        cluster.tablet().snapshot_now(TableBucket(info.table_id, None, 0))
+        cluster.tablet().snapshot_now(keyed_bucket(cluster))
     assert list(mount.iterdir()) == []
     mount.rmdir()
     away.rename(mount)
     assert cluster.tablet().copy_to_remote() > 0
-    assert cluster.tablet().snapshot_now(TableBucket(info.table_id, None, 0)) is not None
+    assert cluster.tablet().snapshot_now(keyed_bucket(cluster)) is not None
 
 
 # -- what it says of itself ------------------------------------------------------------------------------------------------

@@ -6,8 +6,6 @@ import pytest
 
 from fluss_lab.client.kv.kv_snapshot_reader import read_snapshot
 from fluss_lab.errors import FlussError, StorageError
-from fluss_lab.model import TablePath, make_descriptor
-from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.folder.lab_inspection import inspect_lab
@@ -15,11 +13,8 @@ from fluss_lab.server.tablet.buckets.bucket_inspection import Finding
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.workbench.health import doctor
 from fluss_lab.workbench.health.disk_usage import disk_usage
+from tests.unit.server.tablet.remote.remote_kit import KEYED, LOG, ROWS, keyed_bucket, make_tables
 from tests.unit.storage.s3_server import s3_server
-
-LOG, KEYED = TablePath("db", "log"), TablePath("db", "keyed")
-KEPT = {"table.log.tiered.local-segments": "1"}
-ROWS = 300
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +33,11 @@ def cluster(tmp_path, store):
     """Running, with records and rows that are in the object store only."""
     found = EmbeddedCluster(tmp_path / "lab", _options(store, f"labs/{tmp_path.name}"), lake=False)
     found.start()
-    admin = found.connection.admin()
-    admin.create_database("db")
-    types = {"id": "bigint not null", "name": "string"}
-    admin.create_table(LOG, make_descriptor(types, buckets=1, properties=KEPT))
-    admin.create_table(KEYED, make_descriptor(types, primary_key=["id"], buckets=1, properties=KEPT))
-    for first in range(0, ROWS, 50):
-        rows = [{"id": i, "name": f"name-{i}" * 5} for i in range(first, first + 50)]
-        with found.connection.append_writer(LOG) as writer:
-            writer.append(rows)
-        with found.connection.upsert_writer(KEYED) as writer:
-            writer.upsert(rows)
-        found.tablet().snapshot_now(_keyed(found))
+    make_tables(found, lambda: found.tablet().snapshot_now(keyed_bucket(found)))
     found.tablet().copy_to_remote()
     yield found
     store.fault = lambda _method, _key: None
     found.close()
-
-
-def _keyed(cluster):
-    return TableBucket(cluster.connection.admin().table_info(KEYED).table_id, None, 0)
 
 
 def _ids(cluster, path):
@@ -108,7 +88,7 @@ def test_while_the_store_is_away_what_is_here_goes_on(cluster, store):
             writer.upsert([{"id": 7, "name": "newer"}])
         assert _looked_up(cluster, 7)[0]["name"] == "newer"
         with pytest.raises(StorageError, match="too busy"):
-            cluster.tablet().snapshot_now(_keyed(cluster))
+            cluster.tablet().snapshot_now(keyed_bucket(cluster))
         with pytest.raises(FlussError, match="too busy"):
             _snapshot_ids(cluster)
     assert _ids(cluster, LOG)[:ROWS] == list(range(ROWS))
@@ -161,10 +141,10 @@ def test_of_two_servers_on_copies_of_one_folder_the_first_sweeps_nothing(cluster
     for each in (other, cluster):
         with each.connection.upsert_writer(KEYED) as writer:
             writer.upsert([{"id": 1, "name": "newer"}])
-    other.tablet().snapshot_now(_keyed(other))
+    other.tablet().snapshot_now(keyed_bucket(other))
     before = {key: data for key, data in store.objects.items() if "/kv/" in key}
     with pytest.raises(StorageError, match="another writer"):
-        cluster.tablet().snapshot_now(_keyed(cluster))
+        cluster.tablet().snapshot_now(keyed_bucket(cluster))
     assert {key: data for key, data in store.objects.items() if "/kv/" in key} == before
     assert _snapshot_ids(other) == list(range(ROWS))
     other.close()

@@ -1,6 +1,6 @@
 """Rounds and reads on a Spark master whose executors see nothing of the driver's folders. Prints a line a step.
 
-``python -m tests.beyond.spark_steps <master> <folder> <lake options as JSON> <step>...``
+``python -m tests.beyond.cluster_reads <master> <folder> <lake options as JSON> <step>...``
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import sys
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,17 @@ from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import maintain_by_hand
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.spark.keyed_tables import Flights
+from tests.spark.spark_steps import SparkSteps
 from tests.unit.read.kit import OPTIONS, ModelTable, rows_of
 
 MONTHS = ["2013-01", "2013-02"]
 
 
-class Steps:
-    """What is done on one session, in order; each step is a method."""
+class Steps(SparkSteps):
+    """What is done with one cluster."""
 
     def __init__(self, session: Any, cluster: EmbeddedCluster, clock: MockClock, folder: Path) -> None:
-        self.session = session
+        super().__init__(session)
         self.cluster = cluster
         self.clock = clock
         self.folder = folder
@@ -179,13 +180,7 @@ def main(master: str, folder: Path, lake: dict[str, str], steps: list[str]) -> N
     }
     with EmbeddedCluster(folder / "lab", OPTIONS | lake, clock=clock) as cluster:
         done = Steps(spark_session(master=master, config=settings), cluster, clock, folder)
-        try:
-            for name in steps:
-                step: Callable[[], None] = getattr(done, name)
-                step()
-                print(f"done {name}", flush=True)
-        finally:
-            done.session.stop()
+        done.run(steps)
         token = cluster.address.token
     logged = [each.read_text() for each in events.rglob("*") if each.is_file()]
     assert any("SparkListenerJobStart" in each for each in logged)
