@@ -7,7 +7,6 @@ told apart. ``python -m benchmarks.spark_union --rows 500000 --rounds 5`` tries 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.data import SCHEMA, rows
+from benchmarks.processes import cpu_of_all, cpu_of_tree, tree
 from benchmarks.report import Figures
 from fluss_lab.server.process.discovery import read
 from fluss_lab.testing.tierers import LocalTieringExecutor
@@ -36,7 +36,6 @@ LAKE: Final = {
     "table.datalake.freshness": "1h",
     "table.datalake.auto-maintenance": False,
 }
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 Query = Callable[[Any], Any]
 
 
@@ -230,11 +229,11 @@ class Bench:
         assert self.lab.folder is not None
         found = read(self.lab.folder)
         servers = {each.pid for each in found.servers} if found is not None else set()
-        before, server, started = _cpu_s(servers), _cpu_of(servers), time.perf_counter()
+        before, server, started = cpu_of_tree(servers), cpu_of_all(servers), time.perf_counter()
         with _peak(servers) as peak:
             work()
         wall_s = time.perf_counter() - started
-        return Cost(wall_s, _cpu_s(servers) - before, _cpu_of(servers) - server, peak[0])
+        return Cost(wall_s, cpu_of_tree(servers) - before, cpu_of_all(servers) - server, peak[0])
 
 
 def median_cost(costs: list[Cost]) -> Cost:
@@ -247,38 +246,6 @@ def median_cost(costs: list[Cost]) -> Cost:
     )
 
 
-def _stat(pid: int) -> list[str]:
-    """Return what Linux tells of a process, from its state on; empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
-
-
-def _tree(servers: set[int]) -> list[int]:
-    """Return this process and its descendants, less the cluster's."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        if found := _stat(int(path.name)):
-            children.setdefault(int(found[1]), []).append(int(path.name))
-    tree, pending = [], [os.getpid()]
-    while pending:
-        pid = pending.pop()
-        if pid not in servers:
-            tree.append(pid)
-            pending += children.get(pid, [])
-    return tree
-
-
-def _cpu_s(servers: set[int]) -> float:
-    """Return the CPU seconds of the tree so far, with those of children that ended."""
-    return sum(sum(map(int, found[11:15])) for pid in _tree(servers) if (found := _stat(pid))) / _TICKS
-
-
-def _cpu_of(pids: set[int]) -> float:
-    return sum(sum(map(int, found[11:13])) for pid in pids if (found := _stat(pid))) / _TICKS
-
-
 @contextmanager
 def _peak(servers: set[int]) -> Iterator[list[float]]:
     """Watch the memory of Spark's Python workers; what is mapped from files does not count."""
@@ -286,7 +253,7 @@ def _peak(servers: set[int]) -> Iterator[list[float]]:
 
     def watch() -> None:
         while not done.wait(0.1):
-            peak[0] = max([peak[0], *(_own_mb(pid) for pid in _tree(servers) if _is_worker(pid))])
+            peak[0] = max([peak[0], *(_own_mb(pid) for pid in tree(servers) if _is_worker(pid))])
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
