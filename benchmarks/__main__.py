@@ -1,4 +1,7 @@
-"""``python -m benchmarks [name ...]``: run all benchmarks, or the named ones; ``against --base FOLDER``: two checkouts."""
+"""``python -m benchmarks [name ...]``: run all benchmarks, or the named ones.
+
+``against --base FOLDER`` compares two checkouts; ``growth`` alone takes options: ``growth --help``.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ NAMES = (
     "spark_pace",
     "remote",
     "explorer_tail",
+    "growth",
 )
 
 
@@ -44,6 +48,9 @@ def main() -> int:
     if sys.argv[1:2] == ["against"]:
         import_module("benchmarks.against").run(sys.argv[2:])
         return 0
+    if sys.argv[1:2] == ["growth"]:
+        found: int = import_module("benchmarks.growth").main(sys.argv[2:])
+        return found
     chosen = [name.replace("-", "_") for name in sys.argv[1:]] or list(NAMES)
     if unknown := [name for name in chosen if name not in NAMES]:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)
