@@ -49,9 +49,11 @@ maven: environment
 	@$(RUN) -m pytest -m maven $(PYTEST) tests
 
 # The lake on other people's servers: MinIO (built by Go, or of the path), Nessie (245 MB from Maven Central), PostgreSQL (the
-# machine's). What is fetched stays in the user's cache; which versions: tools/beyond/pinned_parts.py.
+# machine's), and stock Spark with Iceberg's runtime, as `make maven` has it. What is fetched is said before the first test, and stays
+# in the user's cache; which versions: tools/beyond/pinned_parts.py. No traceback of tests that take long, before the longest may:
+# written while threads run, it has ended the whole run with a segmentation fault.
 beyond: environment
-	@$(RUN) -m pytest -m "beyond and not campaign" $(PYTEST) tests/beyond
+	@$(RUN) -m pytest -m "beyond and not campaign" -o faulthandler_timeout=1200 $(PYTEST) tests/beyond
 
 # Each notebook in a real JupyterLab in a headless browser: needs a Chromium on the path; playwright goes into .venv-browser.
 browser: environment
