@@ -171,7 +171,7 @@ def read_chunks(
         file, at = held[chunk_id]
         mark, name = file.chunks[at], file.file.name
         if name not in opened:
-            opened[name] = _open_chunks(folder, file, schemas, validate=validate)
+            opened[name] = open_chunks(folder, file, schemas, validate=validate)
         size = (mark.row_count + 7) // 8
         bits = np.frombuffer(live, dtype=np.uint8)[position : position + size]
         position += size
@@ -261,9 +261,10 @@ def _sum_of(path: Path, expected_bytes: int) -> tuple[int, int]:
     return size, crc
 
 
-def _open_chunks(
-    folder: Place, file: ChunkFile, schemas: Mapping[int, pa.Schema], *, validate: bool
+def open_chunks(
+    folder: Place, file: ChunkFile, schemas: Mapping[int, pa.Schema], *, validate: bool = False
 ) -> list[ChunkRows]:
+    """Return the chunks of one file: see `read_chunks`, which does so for all of a snapshot."""
     path = folder / file.file.name
     data = _read_mapped(folder, file.file)
     expected = stored_schema(schemas[file.chunks[0].schema_id])

@@ -74,13 +74,22 @@ def resident_bytes(pid: int | str = "self") -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def own_bytes() -> int:
+    """Return the memory of this process that no file is behind: what the system cannot take back by itself. 0 where it does not say."""
+    try:
+        resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
 class MemoryRelease:
     """Gives memory back when the load is over: kept in the heap, as `tune_allocator` wants, it would stay there for ever.
 
     Call `look` every few seconds, from one thread.
 
     Args:
-        resident: Returns the process's memory in bytes.
+        resident: Returns the process's memory in bytes; of mapped files nothing, which the system takes back.
         cpu_s: Returns the seconds that the process has computed.
         clock: Seconds, monotonic.
         release: Gives memory back.
@@ -88,7 +97,7 @@ class MemoryRelease:
 
     def __init__(
         self,
-        resident: Callable[[], int] = resident_bytes,
+        resident: Callable[[], int] = own_bytes,
         cpu_s: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
         release: Callable[[], None] = release_free_memory,

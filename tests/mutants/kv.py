@@ -9,6 +9,11 @@ INDEX = "fluss_lab/server/kv/keys/key_index.py"
 MERGE = "fluss_lab/server/kv/merge_engines.py"
 STORE = "fluss_lab/server/kv/kv_store.py"
 
+ROW_MEMORY = "fluss_lab/server/kv/row_memory.py"
+REPLAY = "fluss_lab/server/tablet/buckets/kv_replay.py"
+
+IN_MEMORY = "tests/unit/server/kv/test_row_memory.py"
+IN_ROW_FILES = "tests/unit/server/tablet/buckets/test_kv_row_files.py"
 IN_MODEL = "tests/unit/server/kv/test_kv_model.py"
 IN_STORE = "tests/unit/server/kv/test_kv_store.py"
 IN_INDEX = "tests/unit/server/kv/keys/test_key_index.py"
@@ -128,5 +133,68 @@ KV = (
         "return pa.concat_batches([pa.RecordBatch.from_arrays(batch, schema=source.schema)])",
         "return pa.RecordBatch.from_arrays(batch, schema=source.schema)",
         (f"{IN_STORE}::test_rows_do_not_hold_on_to_the_request_that_brought_them",),
+    ),
+    Mutant(
+        "rows_in_files_are_not_read_back", "P7", "fluss_lab/records/kv_files.py",
+        "    _check_file(path, mark)\n    if not mark.size_bytes:",
+        "    if not mark.size_bytes:",
+        (f"{IN_MEMORY}::test_a_file_that_is_not_what_was_written_is_not_mapped[changed]",),
+    ),
+    Mutant(
+        "files_of_rows_keep_their_names", "P7", ROW_MEMORY,
+        "            path.unlink()\n",
+        "            pass\n",
+        (f"{IN_MEMORY}::test_the_files_have_no_names_so_that_nobody_cuts_them_and_none_is_left",),
+    ),
+    Mutant(
+        "files_of_rows_are_left_after_a_kill", "P6", ROW_MEMORY,
+        "        shutil.rmtree(folder, ignore_errors=True)\n",
+        "",
+        (
+            f"{IN_MEMORY}::test_what_a_killed_process_left_is_removed",
+            f"{IN_ROW_FILES}::test_a_server_killed_while_rows_go_to_files_has_them_all_and_leaves_no_file[kv.rows.written]",
+        ),
+    ),
+    Mutant(
+        "rows_leave_memory_on_a_disk_that_is_short", "P9", ROW_MEMORY,
+        '        self._check_disk("rows stay in memory")\n',
+        "",
+        (f"{IN_MEMORY}::test_nothing_is_written_while_the_disks_reserve_is_short",),
+    ),
+    Mutant(
+        "rows_that_a_disk_refuses_are_not_named", "P9", "fluss_lab/server/tablet/buckets/bucket_description.py",
+        "    if kv.memory_problem:\n",
+        "    if not kv.store:\n",
+        (f"{IN_ROW_FILES}::test_a_disk_that_refuses_rows_is_seen_and_the_bucket_serves",),
+    ),
+    Mutant(
+        "a_full_disk_is_asked_for_rows_again_and_again", "P9", ROW_MEMORY,
+        "            if time.monotonic() < self._retry_s:\n",
+        "            if time.monotonic() < 0:\n",
+        (f"{IN_MEMORY}::test_after_a_refusal_the_disk_is_left_alone_for_a_while",),
+    ),
+    Mutant(
+        "writers_outrun_the_disk", "P14", ROW_MEMORY,
+        "                self._room.clear()\n",
+        "                self._room.set()\n",
+        (f"{IN_MEMORY}::test_writers_that_are_far_faster_than_the_disk_wait_for_it",),
+    ),
+    Mutant(
+        "puts_do_not_wait_for_the_disk", "P14", "fluss_lab/server/tablet/buckets/kv_bucket.py",
+        "        self._memory.wait()\n",
+        "",
+        (f"{IN_ROW_FILES}::test_a_put_waits_where_rows_come_faster_than_the_disk_takes_them",),
+    ),
+    Mutant(
+        "rows_in_files_are_held_in_memory_too", "P14", CHUNKS,
+        "        self.places.settle(data.offsets)\n        self._selected = None\n",
+        "        self.places.settle(data.offsets)\n",
+        (f"{IN_MEMORY}::test_memory_is_given_up_whatever_was_looked_up_before",),
+    ),
+    Mutant(
+        "a_replay_fills_the_memory", "P14", REPLAY,
+        "            self._pace(sum(rows.nbytes for rows in group.rows))\n",
+        "",
+        (f"{IN_ROW_FILES}::test_a_replay_of_more_rows_than_memory_may_have_leaves_them_in_files",),
     ),
 )  # fmt: skip

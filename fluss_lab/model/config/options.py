@@ -325,6 +325,10 @@ KV_SNAPSHOT_INTERVAL: Final = duration(
 KV_SNAPSHOTS_RETAINED: Final = integer(
     "kv.snapshot.num-retained", 2, "key-value snapshots kept of each bucket", minimum=1
 )
+KV_ROWS_MEMORY_MAX: Final = size(
+    "kv.rows-memory-max", "512mb", "rows of primary-key tables in the memory of a tablet server; more are in mapped files",
+    minimum=1 << 20,
+)  # fmt: skip
 SCANNERS_MAX: Final = integer("server.scanners-max", 256, "full scans open at once", minimum=1)
 SCANNER_TTL: Final = duration("server.scanner-ttl", "1min", "how long a full scan may pause", minimum=100)
 SCANNER_TTL_CROWDED: Final = duration(
@@ -359,7 +363,8 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         SERVER_CONNECTIONS_MAX, SERVER_ATTACHED_MAX, DISK_RESERVE, SERVER_GRACE, BUCKETS_MAX, PARTITIONS_MAX, TIERING_HEARTBEAT_TIMEOUT, TIERING_TAKEOVER,
         TIERING_ROUNDS_KEPT,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
-        REMOTE_DATA_DIR, *REMOTE_S3_OPTIONS, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, SCANNERS_MAX, SCANNER_TTL, SCANNER_TTL_CROWDED,
+        REMOTE_DATA_DIR, *REMOTE_S3_OPTIONS, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, KV_ROWS_MEMORY_MAX, SCANNERS_MAX,
+        SCANNER_TTL, SCANNER_TTL_CROWDED,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, SERVER_PORT, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
@@ -314,12 +315,15 @@ class SnapshotStore:
 
 def _image(folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
     stored = list(read_chunks(folder, manifest, schemas))
+    # What an object store gave is in memory; a local file is mapped.
+    is_mapped = isinstance(folder, Path)
     chunks = tuple(
         KvChunk(
-            each.mark.chunk_id, each.mark.schema_id, each.content.rows, each.content.offsets, each.content.timestamps_ms
+            each.mark.chunk_id, each.mark.schema_id, each.content.rows, each.content.offsets, each.content.timestamps_ms,
+            is_mapped,
         )
         for each in stored
-    )
+    )  # fmt: skip
     return KvImage(manifest.log_offset, chunks, tuple(each.live for each in stored), manifest.next_chunk_id)
 
 

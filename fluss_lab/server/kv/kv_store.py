@@ -121,9 +121,18 @@ class KvStore:
 
     @property
     def memory_bytes(self) -> int:
-        """Return the bytes of index and rows, dead versions not yet rewritten included."""
+        """Return the bytes in memory of index and rows, dead versions not yet rewritten included."""
         with self._lock:
             return self._index.memory_bytes + sum(chunk.memory_bytes for chunk in self._layout.chunks)
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Return the bytes of rows, offsets and timestamps that lie in mapped files."""
+        return sum(chunk.data_bytes for chunk in self._layout.chunks if chunk.data.is_mapped)
+
+    def unmapped(self) -> list[Chunk]:
+        """Return the chunks whose rows are in memory; they may be settled elsewhere at any moment."""
+        return [chunk for chunk in self._layout.chunks if not chunk.data.is_mapped]
 
     @property
     def chunk_count(self) -> int:

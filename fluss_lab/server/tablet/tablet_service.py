@@ -23,6 +23,7 @@ from fluss_lab.rpc.serving.grpc_server import as_fluss_error, put_error
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_root, remove_bucket_folders
+from fluss_lab.server.kv.row_memory import ROWS_FOLDER, RowMemory
 from fluss_lab.server.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes by which an answer may exceed its records: ids, offsets and messages of 10,000 buckets.
 _ANSWER_MARGIN_BYTES: Final = 1 << 20
+#: How often the memory of rows is looked after: no writer fills more than some 100 MB meanwhile.
+_ROWS_INTERVAL_MS: Final = 250
 #: Memory of answers that are being made, in answers of the largest size; each takes it twice, read and joined.
 _BUILT_AT_ONCE: Final = 4
 #: Buckets opened side by side: reading and checking run outside the interpreter's lock. More would only hold more
@@ -95,7 +98,8 @@ class TabletService:
         self._remote = RemoteDir(remote_root(options, folder))
         retained = opt.KV_SNAPSHOTS_RETAINED.of(options)
         holds = not self._reserve.is_read_only
-        rows = RowOptions(self._remote.path, retained, self._size_max, self._remote.check, holds)
+        self._memory = RowMemory(folder / "data" / ROWS_FOLDER, opt.KV_ROWS_MEMORY_MAX.of(options), self._reserve.check)
+        rows = RowOptions(self._remote.path, retained, self._size_max, self._memory, self._remote.check, holds)
         reopen_max_ms = opt.BUCKET_REOPEN_WAIT_MAX.of(options)
         self._store = BucketStore(
             folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows,
@@ -114,6 +118,7 @@ class TabletService:
             Ticker("tablet-retention", opt.LOG_RETENTION_CHECK_INTERVAL.of(options), self.apply_retention),
             Ticker("tablet-reopen", min(FIRST_WAIT_MS, reopen_max_ms), self.reopen),
             Ticker("tablet-scanners", max(1, ttl_ms // 2), self._expire),
+            Ticker("tablet-rows", _ROWS_INTERVAL_MS, self.look_after_rows),
         ]
         self._tally = RequestTally(self._store.has_table)
         self._closing = threading.Event()
@@ -214,6 +219,10 @@ class TabletService:
             return 0
         with self._remote_lock:
             return self._remote_task.run()
+
+    def look_after_rows(self) -> int:
+        """Write rows to files if too many are in memory; return how many bytes."""
+        return self._memory.look()
 
     def _expire(self) -> None:
         self._scanners.expire()

@@ -1,8 +1,10 @@
 """When memory is given back: soon after load, rarely within it, and not again and again."""
 
+import mmap
+
 import pytest
 
-from fluss_lab.rpc.malloc_settings import MemoryRelease, resident_bytes
+from fluss_lab.rpc.malloc_settings import MemoryRelease, own_bytes, resident_bytes
 
 MB = 1 << 20
 
@@ -61,3 +63,13 @@ def test_under_lasting_load_only_much_is_given_back_and_rarely(process):
 
 def test_the_system_tells_how_much_memory_there_is():
     assert resident_bytes() > 10 * MB
+
+
+def test_what_is_mapped_of_a_file_is_not_the_processs_own(tmp_path):
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(64 * MB))
+    before, own = resident_bytes(), own_bytes()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert not any(mapped[at] for at in range(0, 64 * MB, 4096))
+        assert resident_bytes() - before > 32 * MB
+        assert own_bytes() - own < 16 * MB

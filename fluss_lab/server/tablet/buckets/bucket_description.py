@@ -100,6 +100,8 @@ def _put_kv(kv: KvBucket, known: pb.PbKnownBucket) -> None:
     known.row_count, known.memory_in_bytes = kv.store.row_count, kv.store.memory_bytes
     if (latest := kv.snapshots.latest) is not None:
         known.kv_snapshot_id, known.kv_snapshot_log_offset = latest.snapshot_id, latest.log_offset
+    if kv.memory_problem:
+        known.warning = kv.memory_problem
 
 
 def _put_remote(remote: RemoteLog, known: pb.PbKnownBucket) -> None:

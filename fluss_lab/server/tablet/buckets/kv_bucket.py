@@ -27,6 +27,7 @@ from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import KvChange
 from fluss_lab.server.kv.kv_snapshot import SnapshotStore
 from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.row_memory import RowMemory
 from fluss_lab.server.kv.store_view import KvImage, KvView
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_replay import Replay
@@ -60,6 +61,7 @@ class RowOptions:
         remote: ``remote.data.dir``, where snapshots are.
         snapshots_retained: Snapshots kept of each bucket.
         size_max: Bytes of a payload, and of the changelog batch that it leads to, at most.
+        memory: Of all rows of the server.
         check_remote: Raises `StorageError` while ``remote.data.dir`` is not there.
         holds: Whether this server writes snapshots: of a lab that is only read, it does not.
     """
@@ -67,6 +69,7 @@ class RowOptions:
     remote: Place
     snapshots_retained: int
     size_max: int
+    memory: RowMemory
     check_remote: Callable[[], None] = lambda: None
     holds: bool = True
 
@@ -103,7 +106,7 @@ class KvBucket:
     Args:
         log: Its changelog.
         store: Its rows, as far as the log goes.
-        size_max: Bytes of a payload, and of the changelog batch that it leads to, at most.
+        options: How rows are kept.
         failure: Why the rows cannot be read: they could not be brought up to the log's end.
 
     Attributes:
@@ -116,15 +119,15 @@ class KvBucket:
         log: BucketLog,
         store: KvStore,
         snapshots: SnapshotStore,
-        size_max: int,
+        options: RowOptions,
         failure: FlussError | None = None,
     ) -> None:
         self.table, self.log, self.store, self.snapshots = table, log, store, snapshots
         self.lock = log.lock
         # The key's columns stay as they are, whatever becomes of the table.
         self.key_schema = key_schema(table.descriptor, table.descriptor.schema.primary_key)
-        self._size_max = size_max
-        self._row_limit = RowLimit.of(size_max, keyed=True)
+        self._size_max, self._memory = options.size_max, options.memory
+        self._row_limit = RowLimit.of(options.size_max, keyed=True)
         self._failure = failure
         self._behind: _Behind | None = None
         self._definition, self._schema_id = table.definition, table.schema_id
@@ -149,20 +152,20 @@ class KvBucket:
         snapshots = SnapshotStore(
             folder, retained=options.snapshots_retained, bucket=bucket, check=options.check_remote, holds=options.holds
         )
-        size_max = options.size_max
         fresh = KvStore(table.descriptor, table.schema_id, table.schemas)
         if log.stopped is not None:
-            return KvBucket(table, log, fresh, snapshots, size_max, log.stopped)
+            return KvBucket(table, log, fresh, snapshots, options, log.stopped)
         try:
-            store = _restored(table, log, snapshots, fresh)
-            replay = Replay(log.reader.view, store, table.schemas, table.schemas[table.schema_id])
+            store = options.memory.watched(_restored(table, log, snapshots, fresh))
+            schema, pace = table.schemas[table.schema_id], options.memory.pace
+            replay = Replay(log.reader.view, store, table.schemas, schema, pace=pace)
             replay.run()
         except UNREADABLE as error:
             log.end_by(error)
-            return KvBucket(table, log, fresh, snapshots, size_max, error)
+            return KvBucket(table, log, fresh, snapshots, options, error)
         if replay.mended:
             logger.info("the previous offsets of %d batches were written again", replay.mended)
-        return KvBucket(table, log, store, snapshots, size_max)
+        return KvBucket(table, log, store, snapshots, options)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -185,6 +188,7 @@ class KvBucket:
         """
         table = self.table
         self._catch_up()
+        self._memory.wait()
         put = check_put(
             payload,
             columns,
@@ -286,7 +290,10 @@ class KvBucket:
         else:
             store = KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
         store.follow(invalid)
-        Replay(self.log.reader.view, store, table.schemas, table.schemas[schema_id], confirms=False).run()
+        schema, pace = table.schemas[schema_id], self._memory.pace
+        Replay(
+            self.log.reader.view, self._memory.watched(store), table.schemas, schema, confirms=False, pace=pace
+        ).run()
         if store.log_offset != self.log.end:
             raise ServerUnavailableError(f"expected rows up to offset {self.log.end}, found {store.log_offset}")
         self.store, self._definition, self._schema_id = store, definition, schema_id
@@ -314,6 +321,11 @@ class KvBucket:
         if self._failure is not None:
             raise type(self._failure)(f"{self.table.path}: the rows cannot be read: {self._failure}")
         self._catch_up()
+
+    @property
+    def memory_problem(self) -> str:
+        """Return why the server's rows take more memory than they should; empty when they do not."""
+        return self._memory.problem
 
     @property
     def is_live(self) -> bool:
@@ -393,7 +405,8 @@ class KvBucket:
                     f"{damage}; they can be rebuilt neither from the log, which begins at {view.start}, nor from a snapshot "
                     "before them: restore the file from a copy, or `fluss-lab repair` the table from the lake"
                 ) from damage
-            replay = Replay(view, store, table.schemas, table.schemas[table.schema_id])
+            store, pace = self._memory.watched(store), self._memory.pace
+            replay = Replay(view, store, table.schemas, table.schemas[table.schema_id], pace=pace)
             replay.run()
         log.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
         return True

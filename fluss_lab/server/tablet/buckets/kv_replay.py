@@ -6,7 +6,7 @@ the log: what is torn or missing is rewritten, what is whole and different means
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +47,7 @@ class Replay:
         schemas: Arrow schema of each schema id.
         schema: The table's newest.
         confirms: Hold the previous offsets beside the log against the replay's; not while the log is served.
+        pace: Called with the bytes of the rows that were done: it may take its time, so that there is memory for more.
     """
 
     def __init__(
@@ -57,9 +58,10 @@ class Replay:
         schema: pa.Schema,
         *,
         confirms: bool = True,
+        pace: Callable[[int], object] = lambda _size: None,
     ) -> None:
         self._view, self._store, self._schemas, self._schema = view, store, schemas, schema
-        self._confirms = confirms
+        self._confirms, self._pace = confirms, pace
         #: Batches whose previous offsets were written again.
         self.mended = 0
 
@@ -87,6 +89,7 @@ class Replay:
             previous.resume(start - base_offset)
         for group in self._groups(start, segment.end_offset):
             found = self._apply(group)
+            self._pace(sum(rows.nbytes for rows in group.rows))
             if previous is not None:
                 self._confirm(previous, group, found, base_offset)
         if previous is not None:

@@ -161,7 +161,7 @@ class _Call:
         """Return how many keys to look up first: all, if rows of the usual size fill no more than a quarter."""
         if keys.num_rows <= _FIRST_KEYS:
             return _FIRST_KEYS
-        row_bytes = kv.store.memory_bytes // max(kv.store.row_count, 1) + 1
+        row_bytes = (kv.store.memory_bytes + kv.store.mapped_bytes) // max(kv.store.row_count, 1) + 1
         return max(_FIRST_KEYS, self._limits.bytes_max // (4 * row_bytes))
 
     def rows(

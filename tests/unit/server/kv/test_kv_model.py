@@ -13,6 +13,7 @@ from fluss_lab.model.descriptor import TableDescriptor, make_descriptor
 from fluss_lab.server.kv.chunk_compaction import CompactionLimits
 from fluss_lab.server.kv.keys.key_hashes import ALL_BITS, KeyHash
 from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.row_memory import RowMemory
 from tests.unit.server.kv.kv_kit import (
     DELETE,
     UPSERT,
@@ -76,6 +77,8 @@ class Twins:
         self.hashing = KeyHash(random.getrandbits(64), mask)
         self.limits = random.choice([TINY, CompactionLimits()])
         self.store = KvStore(table, 0, self.schemas, hashing=self.hashing, limits=self.limits)
+        #: Rows in memory go to files when this looks after them.
+        self.memory: RowMemory | None = None
         self.model = Model(table)
         self.log: list = []
         self.image = self.store.image()
@@ -184,6 +187,13 @@ class Twins:
         assert counts.dtype == np.int32
         assert identities(tuples(got)) == identities(row for each in expected for row in each)
 
+    def to_files(self) -> None:
+        if self.memory is not None:
+            self.memory.watched(self.store)
+            self.memory.look()
+            assert not self.memory.problem
+            assert not self.store.unmapped()
+
 
 def work(twins: Twins, steps: int, partial: bool = False, alters: bool = False) -> None:
     random = twins.random
@@ -202,6 +212,8 @@ def work(twins: Twins, steps: int, partial: bool = False, alters: bool = False) 
             twins.restore()
         elif dice < 0.23 and alters:
             twins.define()
+        if random.random() < 0.2:
+            twins.to_files()
         if random.random() < 0.3:
             twins.check()
     twins.check()
@@ -218,6 +230,16 @@ def test_every_key_type_does_as_a_dict_does(keys, mask, seed):
 @pytest.mark.parametrize("mask", [ALL_BITS, FEW_HASHES], ids=["hashes", "few hashes"])
 def test_long_work_with_partial_updates_and_new_columns(values, mask, seed):
     work(Twins(descriptor({"k": "int", "k2": "string"}, values), mask, random.Random(seed), 8), 60, True, True)
+
+
+@pytest.mark.parametrize("values", [VALUES, NESTED], ids=["flat", "nested"])
+def test_rows_that_went_to_files_are_the_same(values, seed, tmp_path):
+    twins = Twins(descriptor({"k": "int", "k2": "string"}, values), ALL_BITS, random.Random(seed), 8)
+    twins.memory = RowMemory(tmp_path / "rows", 0, chunk_bytes_min=0)
+    work(twins, 40, True, True)
+    twins.to_files()
+    assert twins.store.mapped_bytes > 0
+    twins.check()
 
 
 @pytest.mark.parametrize(

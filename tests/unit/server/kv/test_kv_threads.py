@@ -15,6 +15,7 @@ from fluss_lab.model.descriptor import make_descriptor
 from fluss_lab.server.kv.chunk_compaction import CompactionLimits
 from fluss_lab.server.kv.keys.key_hashes import KeyHash
 from fluss_lab.server.kv.kv_store import KvStore
+from fluss_lab.server.kv.row_memory import RowMemory
 
 #: Keys always come in pairs of one group, which are written together with one number: a reader sees equal numbers.
 GROUPS = 300
@@ -88,8 +89,11 @@ def checked(batch: pa.RecordBatch) -> None:
 
 
 @pytest.mark.slow
-def test_readers_see_whole_changes_only(seed):
+def test_readers_see_whole_changes_only(seed, tmp_path):
+    # Each look takes rows away from under the readers, and the writer.
+    memory = RowMemory(tmp_path / "rows", 0, chunk_bytes_min=0)
     store = KvStore(DESCRIPTOR, 1, {1: SCHEMA}, hashing=KeyHash(seed, 0xFFF0000000000000), limits=LIMITS)
+    memory.watched(store)
     reading = Reading(store, seed)
 
     def lookup(rng: random.Random) -> None:
@@ -120,7 +124,12 @@ def test_readers_see_whole_changes_only(seed):
         if held.row_count:
             checked(again.limit_scan(10**6))
 
-    threads = [reading.reader(look, seed + place) for place, look in enumerate((lookup, prefixes, view, image))]
+    def to_files(_rng: random.Random) -> None:
+        memory.look()
+        assert not memory.problem
+
+    looks = (lookup, prefixes, view, image, to_files)
+    threads = [reading.reader(look, seed + place) for place, look in enumerate(looks)]
     for thread in threads:
         thread.start()
     reading.write()

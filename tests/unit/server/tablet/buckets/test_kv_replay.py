@@ -18,6 +18,7 @@ from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.kv.row_memory import RowMemory
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
@@ -66,7 +67,7 @@ def _open(folder, options=KEPT):
     (folder / "log").mkdir(parents=True, exist_ok=True)
     logger = BucketLogger(logging.getLogger("tests"), "db.people", None, BUCKET)
     log = BucketLog(folder / "log", options, HandlePool(8), MockClock(), logger, threading.Semaphore(8), changelog=True)
-    rows = RowOptions(folder / "remote", 2, 1 << 25)
+    rows = RowOptions(folder / "remote", 2, 1 << 25, RowMemory(folder / "rows", 1 << 20))
     return log, KvBucket.open(TABLE, log, BUCKET, None, rows, logger)
 
 
