@@ -7,6 +7,7 @@ CHECKS = "fluss_lab/server/kv/row_checks.py"
 CHUNKS = "fluss_lab/server/kv/row_chunks.py"
 INDEX = "fluss_lab/server/kv/keys/key_index.py"
 MERGE = "fluss_lab/server/kv/merge_engines.py"
+SLOTS = "fluss_lab/server/kv/keys/slot_table.py"
 STORE = "fluss_lab/server/kv/kv_store.py"
 
 ROW_MEMORY = "fluss_lab/server/kv/row_memory.py"
@@ -100,8 +101,8 @@ KV = (
     ),
     Mutant(
         "kv_one_key_not_found_while_a_table_is_left", "P4", INDEX,
-        "            entry = self._left.first(hash)\n",
-        "            entry = self._table.first(hash)\n",
+        "leaving is None or leaving.has_moved(hash) else leaving.table",
+        "leaving is None or hash else leaving.table",
         (f"{IN_INDEX}::test_a_key_that_is_not_there_is_not_found_while_a_table_is_left",),
     ),
     Mutant(
@@ -111,15 +112,27 @@ KV = (
         (f"{IN_MODEL}::test_rows_that_die_while_they_are_rewritten_stay_dead",),
     ),
     Mutant(
-        "kv_moved_entries_stay", "P4", INDEX,
-        "part[part[:, _ENTRY] > 0, _ENTRY] = _GONE",
-        "assert part.size",
+        "kv_rows_go_to_the_other_table", "P1", INDEX,
+        "        leaving.table.insert(hashes[~moved], offsets[~moved] + 1)\n",
+        "        self._table.insert(hashes[~moved], offsets[~moved] + 1)\n",
         (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
     ),
     Mutant(
-        "kv_slot_fights_not_noticed", "P1", INDEX,
-        "lost = np.flatnonzero(self.entries(places) != entries)",
-        "lost = np.flatnonzero(self.entries(places) < _GONE)",
+        "kv_entries_behind_their_homes_are_left_behind", "P1", INDEX,
+        "        count += table.run((first + count) % table.size)\n",
+        "",
+        (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
+    ),
+    Mutant(
+        "kv_entries_are_moved_before_their_homes", "P1", INDEX,
+        "        due = leaving.have_moved(hashes)\n",
+        "        due = leaving.have_moved(hashes) | True\n",
+        (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
+    ),
+    Mutant(
+        "kv_slot_fights_not_noticed", "P1", SLOTS,
+        "lost = np.flatnonzero(self._entries(places) != entries)",
+        "lost = np.flatnonzero(self._entries(places) < GONE)",
         (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
     ),
     Mutant(
