@@ -15,6 +15,7 @@ NAMES = (
     "streaming",
     "servers",
     "kv",
+    "large_tables",
     "lookup",
     "lookup_join",
     "durability",

@@ -36,7 +36,7 @@ from fluss_lab.server.kv.keys.key_index import HashIndex, prefix_rows
 from fluss_lab.server.kv.keys.row_equality import Mask, equal_across, group_keys
 from fluss_lab.server.kv.merge_engines import MergeRules, Operations, check_deletes_allowed, merge, unknown_kept
 from fluss_lab.server.kv.row_checks import RowChecks
-from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, ChunkLayout, KvChunk
+from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, ChunkIds, ChunkLayout, KvChunk
 from fluss_lab.server.kv.store_view import KvImage, KvView, checked_columns
 
 
@@ -66,11 +66,12 @@ class KvStore:
         self._lock = Lock()
         self._layout = ChunkLayout()
         self._index = HashIndex()
-        self._next_chunk_id = 0
+        # Apart, so that nothing refers to the store in a circle: its rows go with its last use.
+        self._ids = ChunkIds()
         self._log_offset = 0
         #: Counts what was changed, so that a change is not committed to another state than it was made from.
         self._state, self._torn = 0, False
-        self._rewriter = Rewriter(self._new_chunk_id, limits or CompactionLimits())
+        self._rewriter = Rewriter(self._ids.take, limits or CompactionLimits())
         #: The columns that were looked up last, and the schema of the answer.
         self._asked: tuple[tuple[int, ...] | None, pa.Schema, list[int], pa.Schema] | None = None
         self._set_schema(descriptor, schema_id, schemas)
@@ -324,11 +325,7 @@ class KvStore:
         if not made.offsets.size:
             return None
         timestamps = np.full(made.offsets.size, timestamps_ms, np.int64)
-        return Chunk(KvChunk(self._new_chunk_id(), self._schema_id, made.rows, made.offsets, timestamps))
-
-    def _new_chunk_id(self) -> int:
-        self._next_chunk_id += 1
-        return self._next_chunk_id - 1
+        return Chunk(KvChunk(self._ids.take(), self._schema_id, made.rows, made.offsets, timestamps))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -388,7 +385,7 @@ class KvStore:
 
     def follow(self, other: KvStore) -> None:
         """Give chunks other ids than those of the store that this one replaces: snapshots know them by their ids."""
-        self._next_chunk_id = max(self._next_chunk_id, other._next_chunk_id)
+        self._ids.coming = max(self._ids.coming, other._ids.coming)
 
     def _check_whole(self) -> None:
         if self._torn:
@@ -442,7 +439,7 @@ class KvStore:
             self._check_whole()
             parts = [(chunk, live) for chunk, live in self._shared() if chunk.live_count]
             chunks, live = tuple(chunk.data for chunk, _ in parts), tuple(live for _, live in parts)
-            return KvImage(self._log_offset, chunks, live, self._next_chunk_id)
+            return KvImage(self._log_offset, chunks, live, self._ids.coming)
 
     def _shared(self) -> tuple[tuple[Chunk, Mask], ...]:
         for chunk in self._layout.chunks:
@@ -475,5 +472,5 @@ class KvStore:
                 store._index.insert(store._hashing.of(key)[live], offsets[live])
         store._layout = ChunkLayout(chunks)
         store._log_offset = image.log_offset
-        store._next_chunk_id = image.next_chunk_id
+        store._ids.coming = image.next_chunk_id
         return store

@@ -69,6 +69,22 @@ class KvChunk:
     is_mapped: bool = False
 
 
+class ChunkIds:
+    """The ids of a store's chunks, none of them used twice.
+
+    Attributes:
+        coming: Larger than every id used.
+    """
+
+    def __init__(self) -> None:
+        self.coming = 0
+
+    def take(self) -> int:
+        """Return a new one."""
+        self.coming += 1
+        return self.coming - 1
+
+
 class OffsetBitmap:
     """Rows of a chunk by offset: a bit for each offset of its range, and how many bits are set before each word."""
 
