@@ -55,8 +55,8 @@ KV_TABLET = (
     ),
     Mutant(
         "rows_written_on_after_a_failed_commit", "P6", KV_BUCKET,
-        "        self._catch_up()\n        put = check_put(",
-        "        self._behind = None\n        put = check_put(",
+        "        self._catch_up()\n        self._memory.wait()\n",
+        "        self._behind = None\n        self._memory.wait()\n",
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),
     Mutant(

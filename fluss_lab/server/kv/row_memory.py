@@ -79,9 +79,15 @@ class RowMemory:
         self._number = 0
         self._retry_s = 0.0
         self._come_bytes = 0
+        self._closed = False
         #: Why rows beyond the limit are in memory; empty when none are, or they are just on their way.
         self.problem = ""
         shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Write no more; who waits goes on."""
+        self._closed = True
+        self._room.set()
 
     def watched(self, store: KvStore) -> KvStore:
         """Return the store; its rows count from now on, for as long as it is used."""
@@ -115,7 +121,7 @@ class RowMemory:
             if held <= self._bytes_max:
                 self._settle("")
                 return 0
-            if time.monotonic() < self._retry_s:
+            if self._closed or time.monotonic() < self._retry_s:
                 return 0
             try:
                 return self._reduce(held, chunks)
@@ -138,7 +144,7 @@ class RowMemory:
         self._check_disk("rows stay in memory")
         files.make_folder(self._folder)
         written, before = 0, held
-        while held > LEFT * self._bytes_max and chunks:
+        while held > LEFT * self._bytes_max and chunks and not self._closed:
             if held > CROWDED * self._bytes_max:
                 self._room.clear()
             else:
@@ -147,7 +153,7 @@ class RowMemory:
                 chunk.settle(self._mapped(chunk.data))
                 written += chunk.data_bytes
                 held -= chunk.data_bytes
-                if held <= LEFT * self._bytes_max:
+                if held <= LEFT * self._bytes_max or self._closed:
                     break
             held, chunks = self._held()
         if written:

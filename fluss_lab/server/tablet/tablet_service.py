@@ -164,6 +164,7 @@ class TabletService:
         for bucket in self._store.all():
             if bucket.remote is not None:
                 bucket.remote.close()
+        self._memory.close()
         for ticker in self._tickers:
             ticker.stop()
         is_read_only = self._reserve.is_read_only

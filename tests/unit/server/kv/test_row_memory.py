@@ -215,6 +215,16 @@ def test_writers_that_are_far_faster_than_the_disk_wait_for_it(folder):
     assert store.mapped_bytes > 0
 
 
+def test_a_server_that_stops_waits_for_one_chunk_at_most(folder):
+    memory = RowMemory(folder, 0, chunk_bytes_min=0)
+    store = filled(memory)
+    failpoints.arm("kv.rows.written", memory.close)
+    assert memory.look() == store.mapped_bytes > 0
+    assert len(store.unmapped()) == 2
+    assert memory.look() == 0
+    memory.wait()
+
+
 def test_a_store_that_is_gone_counts_no_more(folder):
     memory = RowMemory(folder, 300_000, chunk_bytes_min=0)
     gc.disable()
