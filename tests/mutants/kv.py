@@ -127,7 +127,7 @@ KV = (
         "kv_entries_are_moved_before_their_homes", "P1", INDEX,
         "        due = leaving.have_moved(hashes)\n",
         "        due = leaving.have_moved(hashes) | True\n",
-        (f"{IN_INDEX}::test_rows_are_found_while_the_table_grows_and_rows_come_and_go",),
+        (f"{IN_INDEX}::test_rows_that_do_not_fit_at_the_end_of_a_table_that_is_left_are_found_at_its_beginning",),
     ),
     Mutant(
         "kv_slot_fights_not_noticed", "P1", SLOTS,
@@ -182,8 +182,8 @@ KV = (
     ),
     Mutant(
         "a_full_disk_is_asked_for_rows_again_and_again", "P9", ROW_MEMORY,
-        "            if time.monotonic() < self._retry_s:\n",
-        "            if time.monotonic() < 0:\n",
+        "            if self._closed or time.monotonic() < self._retry_s:\n",
+        "            if self._closed:\n",
         (f"{IN_MEMORY}::test_after_a_refusal_the_disk_is_left_alone_for_a_while",),
     ),
     Mutant(

@@ -84,6 +84,25 @@ def test_a_key_that_is_not_there_is_not_found_while_a_table_is_left(seed):
     assert [index.find_one(each) for each in hashes.tolist()] == offsets.tolist()
 
 
+def test_rows_that_do_not_fit_at_the_end_of_a_table_that_is_left_are_found_at_its_beginning(seed):
+    # They lie among slots that were moved, and behind them among those that are moved next.
+    random = np.random.default_rng(seed)
+    index = HashIndex(9000)
+    hashes = random.integers(0, 2**64, 9000, dtype=np.uint64)
+    index.insert(hashes, np.arange(9000))
+    index._begin(0)
+    index._move(64)
+    last = np.uint64(2**64 - 2**54) + random.integers(0, 2**54, 400, dtype=np.uint64)
+    index.insert(last, np.arange(9000, 9400))
+    every = np.concatenate([hashes, last])
+    while index.is_moving:
+        index._move(64)
+        _, offsets = index.find(every)
+        assert offsets.tolist() == list(range(9400))
+    index.remove(index.find(last)[0])
+    assert index.find(every)[1].tolist() == [*range(9000), *[-1] * 400]
+
+
 def test_deleted_keys_cost_nothing_for_ever(seed):
     # A queue: as many go as come, for long. Table and probes stay as they are.
     random = np.random.default_rng(seed)
