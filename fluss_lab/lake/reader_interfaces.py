@@ -166,6 +166,30 @@ class LakeSource(ABC):
         """
         del splits
 
+    def dead_offsets(
+        self,
+        splits: Sequence[LakeSplit],
+        *,
+        stops: Mapping[BucketKey, int],
+        ended: Mapping[BucketKey, NDArray[np.int64]],
+    ) -> list[NDArray[np.int64]] | None:
+        """Return of each file the offsets of rows that `read` leaves out, for readers of others than this package's.
+
+        Args:
+            splits: From `plan`.
+            stops: As for `read`.
+            ended: As for `read`.
+
+        Returns:
+            Of each split, in no order; some may be there twice, or be no row's. None: it takes more than offsets to say which
+            rows are left out, or the format, as here, does not say.
+
+        Raises:
+            As `read`.
+        """
+        del splits, stops, ended
+        return None
+
     @abstractmethod
     def read(
         self,

@@ -8,6 +8,11 @@ OPTIONS = "fluss_lab/spark/source/source_options.py"
 IN_OPTIONS = "tests/unit/spark/source/test_source_options.py"
 FILTER_JSON = "fluss_lab/read/filter/filter_json.py"
 UNION = "fluss_lab/spark/source/table_frame.py"
+FILES = "fluss_lab/spark/source/parquet_frame.py"
+KEYED = "fluss_lab/spark/source/keyed_frame.py"
+WHOLE = "fluss_lab/read/union/whole_files.py"
+IN_WHOLE = "tests/unit/read/union/test_whole_files.py"
+IN_KEYED = "tests/spark/test_table_source.py"
 IN_UNION = "tests/spark/test_union_spark.py"
 PINNED = "fluss_lab/lake/iceberg/table/pinned_table.py"
 IN_TASK_LAKE = "tests/unit/spark/source/test_task_lake.py"
@@ -106,15 +111,45 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it",),
     ),
     Mutant(
-        "pages_not_compared_by_spark", "P7", UNION,
+        "pages_not_compared_by_spark", "P7", FILES,
         '    "parquet.page.verify-checksum.enabled": "true",\n',
         "",
         (f"{IN_UNION}::test_a_page_that_is_not_what_was_written_is_refused_by_spark_s_reader",),
     ),
     Mutant(
-        "damage_passed_over_as_the_session_says", "P7", UNION,
+        "damage_passed_over_as_the_session_says", "P7", FILES,
         '    "ignoreCorruptFiles": "false",\n',
         "",
         (f"{IN_UNION}::test_a_session_that_passes_over_damage_does_not_do_so_here",),
+    ),
+    Mutant(
+        "dead_rows_of_files_given_by_spark", "P4", KEYED,
+        "wider).where(_is_alive(session, files))",
+        "wider)",
+        (f"{IN_KEYED}::test_spark_equals_arrow_at_every_moment",),
+    ),
+    Mutant(
+        "keyed_files_not_looked_at_before_spark_opens_them", "P7", KEYED,
+        "        source.lake_source.check_files([split for each in files for split in each.part.splits])\n",
+        "",
+        (f"{IN_KEYED}::test_an_empty_file_is_no_table_without_rows",),
+    ),
+    Mutant(
+        "rows_of_files_that_the_log_ended_given", "P4", WHOLE,
+        "{part.key: _ended(source, part)}",
+        "{part.key: _ended(source, part)[:0]}",
+        (f"{IN_WHOLE}::test_files_and_offsets_come_to_the_rows_at_every_moment",),
+    ),
+    Mutant(
+        "rows_before_the_first_one_wanted_given", "P4", WHOLE,
+        "    return all(part.start <= split.min_offset for split in part.splits)\n",
+        "    return True\n",
+        (f"{IN_WHOLE}::test_a_range_of_offsets_is_left_to_a_reader_of_rows",),
+    ),
+    Mutant(
+        "rows_after_a_stop_within_a_file_given", "P4", "fluss_lab/lake/iceberg/read/row_source.py",
+        "len(dead.positions) or dead.stop is not None:",
+        "len(dead.positions):",
+        (f"{IN_WHOLE}::test_offsets_are_told_file_by_file_and_not_where_a_stop_lies_within_one",),
     ),
 )  # fmt: skip

@@ -4,6 +4,8 @@ import os
 import random
 import re
 import signal
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow.compute as pc
 import pytest
@@ -88,6 +90,55 @@ def test_spark_equals_arrow_at_every_moment(session, history):
 )
 def test_filters_limits_partitions_and_buckets(session, history, asked):
     agree(session, history[0].reader().scan(WANTED, **asked))
+
+
+def test_files_of_the_lake_are_the_jvm_s_to_read(session, history):
+    table, points, _ = history
+    frame = agree(session, table.reader().scan(WANTED, with_source=True))
+    text = frame.where("delay > 60 and month = '2013-02'").select("dest")._jdf.queryExecution().toString()
+    assert "GreaterThan(delay,60)" in text
+    read = text.split("== Physical Plan ==")[1].split("ReadSchema: ")[1].splitlines()[0]
+    assert "dest" in read
+    assert "ratio" not in read
+    # Rows that ended are left out by offset; the log's end is read by tasks.
+    assert "getbit" in text
+    assert "BatchScan fluss_lab_log" in text
+    assert "BatchScan fluss[" not in text
+    # What neither files nor the log's end have alone is merged by tasks.
+    whole = scan_to_spark(session, table.reader().scan(WANTED, read_point=points[0]))
+    assert "fluss_lab_log" not in whole._jdf.queryExecution().toString()
+
+
+def test_a_frame_of_files_and_log_is_joined_cached_and_grouped_as_any_other(session, history):
+    scan = history[0].reader().scan(["id", "month", "delay"])
+    frame, rows = scan_to_spark(session, scan), scan.to_arrow().to_pylist()
+    assert frame.join(frame, ["id", "month"]).count() == len(rows)
+    found = {row["month"]: row["count"] for row in frame.groupBy("month").count().collect()}
+    assert found == {month: sum(row["month"] == month for row in rows) for month in {row["month"] for row in rows}}
+    kept = frame.cache()
+    try:
+        assert kept.count() == frame.where("true").count() == len(rows)
+    finally:
+        kept.unpersist()
+    frame.createOrReplaceTempView("some_flights")
+    assert session.sql("select count(*) from some_flights where id in (select id from some_flights)").first()[0] == len(
+        rows
+    )
+
+
+def test_an_empty_file_is_no_table_without_rows(session, cluster, clock):
+    table = Flights(cluster, clock, "emptied")
+    table.write(random.Random(6), 40)
+    table.tier()
+    split = table.reader().scan().plan().splits[0]
+    path = Path(unquote(urlsplit(split.path).path))
+    data = path.read_bytes()
+    path.write_bytes(b"")
+    try:
+        with pytest.raises(Exception, match=path.name):  # Spark's own, around ours
+            scan_to_spark(session, table.reader().scan()).count()
+    finally:
+        path.write_bytes(data)
 
 
 def test_narrow_scans_and_counts(session, history):

@@ -1,4 +1,8 @@
-"""Ranges of the log as a Spark data source: tasks get an address, ranges and a token, and read from the server."""
+"""Ranges of the log as a Spark data source: tasks get an address, ranges and a token, and read from the server.
+
+Of a log table they are its records. Of a primary-key table a range is the end of a bucket's log, and of its records those
+are read that write rows which no later one ended.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,11 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
-from fluss_lab.read.union.read_columns import of_records, rebatch
-from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.union.read_columns import make_columns, of_records, rebatch
+from fluss_lab.read.union.read_parts import Plan, Request
+from fluss_lab.read.union.read_plan import read_rows
+from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN, Share, row_shares
 from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
 
 if TYPE_CHECKING:
@@ -38,9 +45,29 @@ def log_frame(
         ranges: Which records; what leaves the cluster before the frame is used is read from the lake.
         schema: The user's and system columns wanted, in Spark's types.
     """
+    tasks = [encode(task).decode() for task in divide_ranges(ranges, _parallelism(session))]
+    return _frame(session, connection, info, tasks, schema)
+
+
+def keyed_log_frame(
+    session: SparkSession, connection: Connection, info: TableInfo, plan: Plan, schema: T.StructType
+) -> DataFrame:
+    """Return rows of a primary-key table that are in the log's part of a read as a DataFrame.
+
+    Args:
+        connection: Has the address and token that the tasks use.
+        plan: That part alone; what moves before the frame is used is planned again, by each task for its own.
+        schema: The user's and system columns wanted, in Spark's types.
+    """
+    tasks = [share.to_json() for share in row_shares(plan, _parallelism(session), keyed=True)]
+    return _frame(session, connection, info, tasks, schema)
+
+
+def _frame(
+    session: SparkSession, connection: Connection, info: TableInfo, tasks: list[str], schema: T.StructType
+) -> DataFrame:
     session.dataSource.register(LogSource)
     address = connection.address
-    tasks = divide_ranges(ranges, _parallelism(session))
     plan = _LogPlan(replace(address, token=""), connection.options, info, tasks)
     # Spark shows no option whose name speaks of a token.
     options = {"plan": encode(plan).decode(), "token": address.token}
@@ -71,12 +98,16 @@ def divide_ranges(ranges: Sequence[LogRange], parallelism: int) -> list[list[Log
 
 
 class _LogPlan(msgspec.Struct):
-    """What is read, as JSON for tasks; `address` has no token."""
+    """What is read, as JSON for tasks; `address` has no token.
+
+    Attributes:
+        tasks: What each reads, as JSON: ranges of a log table, or a share of a primary-key table's plan.
+    """
 
     address: ServerAddress
     options: Mapping[str, str]
     table: TableInfo
-    tasks: list[list[LogRange]]
+    tasks: list[str]
 
 
 class LogSource(DataSource):
@@ -98,11 +129,11 @@ class LogSource(DataSource):
 
 
 class LogPartition(InputPartition):
-    """The ranges of one task, as JSON."""
+    """What one task reads, as JSON."""
 
-    def __init__(self, ranges: str) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
+    def __init__(self, task: str) -> None:
+        super().__init__(task)
+        self.task = task
 
 
 class LogReader(DataSourceReader):
@@ -116,17 +147,16 @@ class LogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return one partition a task."""
         plan = decode(_LogPlan, self._plan, "read of a log")
-        return [LogPartition(encode(task).decode()) for task in plan.tasks]
+        return [LogPartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task's ranges, in Spark's Arrow types."""
         assert isinstance(partition, LogPartition)
         plan = decode(_LogPlan, self._plan, "read of a log")
         address, info = replace(plan.address, token=self._token), plan.table
-        ranges = decode(list[LogRange], partition.ranges, "ranges of a log")
         target = arrow_schema(self._schema)
         with Connection(lambda: address, plan.options) as connection:
-            batches = _records(connection, info, ranges, self._schema.names)
+            batches = _batches(connection, info, partition.task, self._schema.names)
             for batch in rebatch(batches, _table_schema(info, self._schema.names)):
                 yield cast_batch(batch, target)
 
@@ -139,6 +169,15 @@ def _table_schema(info: TableInfo, names: Sequence[str]) -> pa.Schema:
         for name in names
     ]
     return pa.schema(fields)
+
+
+def _batches(connection: Connection, info: TableInfo, task: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if info.is_log_table:
+        return _records(connection, info, decode(list[LogRange], task, "ranges of a log"), names)
+    columns = make_columns(info.schema, names or [info.schema.names[0]])
+    return read_rows(
+        TableSource(connection, info, None), Share.from_json(task, info, None).plan(), Request(columns, None)
+    )
 
 
 def _records(

@@ -1,21 +1,19 @@
 """Scans, changelogs and streams of a table as Spark DataFrames.
 
-Of a primary-key table, and of a log table whose lake is in an object store, tasks of the data source ``fluss`` read lake and
-log: a JVM from PyPI opens no ``s3://``. Of a log table in a file system the lake's part stays in the JVM's Parquet reader, over
-the exact files of the plan, so that Spark prunes columns and pushes filters as it does for any Parquet; the log's part is
-read from the server by tasks in Python. Which rows belong to which part is fixed when the frame is made: it reads the same
-however often it is used, as long as the files last.
+Where the lake is in an object store, tasks of the data source ``fluss`` read lake and log: a JVM from PyPI opens no ``s3://``.
+In a file system the lake's part stays in the JVM's Parquet reader, over the exact files of the plan, so that Spark prunes
+columns and pushes filters as it does for any Parquet; the log's part is read from the server by tasks in Python. Which rows
+belong to which part, and which rows of a primary-key table's files later ones ended, is fixed when the frame is made: it
+reads the same however often it is used, as long as the files last.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import LakeSplit
@@ -35,6 +33,8 @@ from fluss_lab.read.union.read_plan import make_plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.source import source_options
+from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
+from fluss_lab.spark.source.parquet_frame import parquet_frame
 from fluss_lab.spark.source.source_options import FORMAT
 from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
@@ -43,26 +43,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
-#: Files are given one by one: nothing is to be found out from the names of their folders. What is missing or damaged is
-#: an error, whatever the session says, and pages are compared with their checksums, which Parquet's reader in Java does
-#: only when set to.
-_READ_OPTIONS: Final = {
-    "recursiveFileLookup": "true",
-    "mergeSchema": "false",
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "parquet.page.verify-checksum.enabled": "true",
-}
-_PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
-_LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_FIELD_ID: Final = "parquet.field.id"
-
 
 def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     """Return a scan's rows as a DataFrame, in the table's own types and the scan's column order.
 
-    A primary-key table's lake and log are merged by tasks, bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no filter only the rows wanted are planned; with both, rows are sorted to give those that
-    `Scan.to_arrow` gives.
+    Where files and offsets are not enough to read a primary-key table (`keyed_frame`), its lake and log are merged by tasks,
+    bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no filter only the rows wanted are planned; with
+    both, rows are sorted to give those that `Scan.to_arrow` gives.
 
     Args:
         session: From `spark_session`: it maps columns of Parquet files by field id.
@@ -71,7 +58,10 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not _is_read_by_jvm(scan.source):
+    source, keyed = scan.source, None
+    if not _is_in_files(source):
+        return scan_by_tasks(session, scan)
+    if not source.info.is_log_table and (keyed := keyed_read(scan)) is None:
         return scan_by_tasks(session, scan)
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -80,9 +70,15 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     limited = scan.limit is not None and where is not None
     helpers = [] if where is None else sorted(where.columns)
     if limited:
-        helpers += ["__bucket", OFFSET, *scan.source.info.descriptor.partitioned_by]
+        helpers += ["__bucket", OFFSET, *source.info.descriptor.partitioned_by]
     inner = list(dict.fromkeys([*names, *helpers]))
-    frame = _frame(session, scan.source, scan.plan(), inner, with_source=scan.columns.with_source)
+
+    def parts(schema: T.StructType) -> list[FramePart]:
+        if keyed is not None:
+            return keyed_frames(session, source, keyed, schema)
+        return _log_table_frames(session, source, scan.plan(), schema)
+
+    frame = _frame(session, source.info, inner, parts, with_source=scan.columns.with_source)
     if where is not None:
         frame = frame.where(spark_condition(where))
     if limited:
@@ -103,7 +99,7 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     Raises:
         UnsupportedError: A column finer than microseconds.
     """
-    if not _is_read_by_jvm(log.source):
+    if not log.source.info.is_log_table or not _is_in_files(log.source):
         return changelog_by_tasks(session, log)
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -114,7 +110,7 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     plan = make_plan(source, parts, None, None)
     partitions = list(source.info.descriptor.partitioned_by)
     inner = list(dict.fromkeys([*log.columns, *SYSTEM_TYPES, *partitions]))
-    frame = _frame(session, source, plan, inner)
+    frame = _frame(session, source.info, inner, partial(_log_table_frames, session, source, plan))
     columns = [F.lit("+A").alias(CHANGE_TYPE)]
     if partitions:
         columns.append(_partition_name(source.info).alias(PARTITION))
@@ -183,18 +179,23 @@ def _partition_name(info: TableInfo) -> Column:
 
 
 def _frame(
-    session: SparkSession, source: TableSource, plan: Plan, names: Sequence[str], *, with_source: bool = False
+    session: SparkSession,
+    info: TableInfo,
+    names: Sequence[str],
+    parts: Callable[[T.StructType], list[FramePart]],
+    *,
+    with_source: bool = False,
 ) -> DataFrame:
-    """Return the rows of a plan with some of the user's and system columns."""
+    """Return the rows of a read with some of the user's and system columns.
+
+    Args:
+        parts: Returns them as frames of a schema.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    wanted = _spark_schema(session, source.info, names)
+    wanted = _spark_schema(session, info, names)
     schema = stored_schema(wanted)
-    frames = _lake_frames(session, source, plan, schema)
-    if (tail := _log_frame(session, source, plan, schema)) is not None:
-        frames.append(_FramePart(LOG, tail))
-    if not frames:
-        frames.append(_FramePart(LAKE, session.createDataFrame([], schema)))
+    frames = parts(schema) or [FramePart(LAKE, session.createDataFrame([], schema))]
     whole: DataFrame | None = None
     for part in frames:
         frame = _label(part) if with_source else part.frame
@@ -208,15 +209,7 @@ def _frame(
     return whole.withColumns(casts) if casts else whole
 
 
-@dataclass(frozen=True, slots=True)
-class _FramePart:
-    """Rows of one source."""
-
-    source: str
-    frame: DataFrame
-
-
-def _label(part: _FramePart) -> DataFrame:
+def _label(part: FramePart) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     return part.frame.withColumn(SOURCE_COLUMN, F.lit(part.source))
@@ -227,6 +220,13 @@ def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) 
     if any(name in user and has_time(user[name]) for name in names):
         allow_time(session)
     return wanted_schema(info.schema, names)
+
+
+def _log_table_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[FramePart]:
+    frames = _lake_frames(session, source, plan, schema)
+    if (tail := _log_frame(session, source, plan, schema)) is not None:
+        frames.append(FramePart(LOG, tail))
+    return frames
 
 
 def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame | None:
@@ -240,7 +240,7 @@ def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T
     return log_frame(session, source.connection, source.info, ranges, schema) if ranges else None
 
 
-def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[_FramePart]:
+def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[FramePart]:
     """Return the lake's rows: of files that are wanted whole, and of those that reach beyond the range wanted."""
     whole: list[LakeSplit] = []
     clipped: list[LakeSplit] = []
@@ -255,12 +255,12 @@ def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema:
     source.lake_source.check_files([*whole, *clipped])
     frames = []
     if whole:
-        frames.append(_FramePart(LAKE, _parquet(session, source, whole, schema)))
+        frames.append(FramePart(LAKE, parquet_frame(session, source, whole, schema)))
     if clipped:
         names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
         wider = stored_schema(_spark_schema(session, source.info, names))
-        frame = _parquet(session, source, clipped, wider).where(" or ".join(conditions))
-        frames.append(_FramePart(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
+        frame = parquet_frame(session, source, clipped, wider).where(" or ".join(conditions))
+        frames.append(FramePart(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
     return frames
 
 
@@ -273,57 +273,15 @@ def _range_condition(info: TableInfo, part: BucketPart) -> str:
     return "(" + " and ".join(terms) + ")"
 
 
-def _parquet(
-    session: SparkSession, source: TableSource, splits: Sequence[LakeSplit], schema: T.StructType
-) -> DataFrame:
-    """Return columns of Parquet files, found by field id.
-
-    Spark finds columns by id but pushes filters by name. Where a name may mean something else in some file, the column
-    is read under a name that no file has, which costs the pushed filter and nothing else.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql import types as T  # noqa: N812
-
-    known = source.lake_source.file_columns()
-    fields, columns = [], []
-    for field in schema.fields:
-        place = known.get(field.name)
-        metadata: dict[str, Any] = {} if place is None else {_FIELD_ID: place.field_id}
-        name = field.name if place is None or place.named else f"__f{place.field_id}"
-        fields.append(T.StructField(name, field.dataType, True, metadata))
-        columns.append(F.col(f"`{name}`").alias(field.name, metadata={}))
-    # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)
-    paths = [_PATTERN.sub(r"\\\1", split.path) for split in splits]
-    with _listed_by_driver(session, paths):
-        frame = session.read.schema(T.StructType(fields)).options(**_READ_OPTIONS).parquet(*paths)
-    return frame.select(*columns)
-
-
-@contextmanager
-def _listed_by_driver(session: SparkSession, paths: Sequence[str]) -> Iterator[None]:
-    """Let the driver look local files up itself: for 400 files 0.1 s, where Spark's job for it takes 1.5 s and more."""
-    before = session.conf.get(_LISTING_SETTING)
-    local = all(path.startswith(("file:", "/")) for path in paths)
-    if local and before is not None:
-        session.conf.set(_LISTING_SETTING, str(len(paths)))
-    try:
-        yield
-    finally:
-        if local and before is not None:
-            session.conf.set(_LISTING_SETTING, before)
-
-
 # -- the data source -------------------------------------------------------------------------------------------------
 
 
-def _is_read_by_jvm(source: TableSource) -> bool:
-    """Return whether the JVM reads the table's files: those of a log table in a file system."""
-    if not source.info.is_log_table:
-        return False
+def _is_in_files(source: TableSource) -> bool:
+    """Return whether the JVM can open the table's files: in a file system, or none."""
     try:
         return source.storage.local_folder is not None
     except LakeNotConfiguredError:
-        return True
+        return source.info.is_log_table
 
 
 def scan_by_tasks(session: SparkSession, scan: Scan) -> DataFrame:

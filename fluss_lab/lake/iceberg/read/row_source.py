@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -40,7 +41,6 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from pyiceberg.table import Table
 
@@ -191,6 +191,33 @@ class IcebergLakeSource(LakeSource):
                 raise self._table.missing(detail.snapshot_id, error) from error
             kept = self._deletes = (split.deletes, stop, found)
         return kept[2]
+
+    def dead_offsets(
+        self,
+        splits: Sequence[LakeSplit],
+        *,
+        stops: Mapping[BucketKey, int],
+        ended: Mapping[BucketKey, NDArray[np.int64]],
+    ) -> list[NDArray[np.int64]] | None:
+        """Return the offsets of rows that `read` leaves out; see `LakeSource.dead_offsets`.
+
+        None where another engine deleted rows by position or key, or a stop lies within a file.
+
+        Raises:
+            As `read`.
+
+        Cost: what deletes rows is read, and kept for the next read; the files themselves are not.
+        """
+        found = []
+        for split in splits:
+            file = self._wanted(split, stops, ended)
+            if file is None:
+                return None
+            dead = file.dead or DeadRows()
+            if dead.keys is not None or len(dead.positions) or dead.stop is not None:
+                return None
+            found.append(np.concatenate(dead.offsets) if dead.offsets else NO_NUMBERS)
+        return found
 
     def count(
         self,
