@@ -3,7 +3,8 @@
 ``spark.read.format("fluss").option("table", "nyc.flights").load()``. A frame (or ``CREATE TEMPORARY VIEW v USING fluss
 OPTIONS (table 'nyc.flights')``) takes its read point at its first query and keeps it, unless options pin one; ``CREATE TABLE
 t USING fluss OPTIONS (table 'nyc.flights')``, and views over that, take a new one for each query. Spark makes the objects
-here in processes of its own: on the driver's machine to plan, on executors to read.
+here in processes of its own: on the driver's machine to plan, on executors to read. The first of them only makes the
+object: this module imports what the others need when they need it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from fluss_lab.spark.source.source_options import FORMAT, SourceOptions, own_options, parse_options
+from fluss_lab.spark.source.spark_names import FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+    from fluss_lab.spark.source.source_options import SourceOptions
 
 #: Metadata of a table's first column in Spark's catalog: the options that the table was created with.
 _OPTIONS: Final = "fluss.options"
@@ -45,6 +48,7 @@ class FlussDataSource(DataSource):
     def schema(self) -> T.StructType:
         """Return the schema of what the options ask for."""
         from fluss_lab.spark.source.batch_reader import source_schema
+        from fluss_lab.spark.source.source_options import own_options
 
         found = source_schema(self._parse())
         if "provider" in self._given:
@@ -77,6 +81,8 @@ class FlussDataSource(DataSource):
         return FlussStreamWriter(self._parse(schema), schema, overwrite)
 
     def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
+        from fluss_lab.spark.source.source_options import parse_options
+
         given = self._given
         if not given and schema is not None and schema.fields and _OPTIONS in schema.fields[0].metadata:
             given = json.loads(schema.fields[0].metadata[_OPTIONS])

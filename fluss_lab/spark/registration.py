@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.spark.source.spark_types import allow_time
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
@@ -29,7 +27,9 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
     known = hashlib.sha256(json.dumps(dict(defaults or {}), sort_keys=True).encode()).hexdigest()
     if session.conf.get(_REGISTERED, None) == known:
         return
+    # Here, for processes that plan a read import what is around this module.
     from fluss_lab.spark.data_source import source_type
+    from fluss_lab.spark.source.spark_types import allow_time
 
     _register_source(session, source_type(defaults or {}))
     allow_time(session)

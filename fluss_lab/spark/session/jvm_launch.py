@@ -52,6 +52,7 @@ _IMPORTED: Final = (
     "py4j.clientserver",
     "fluss_lab.spark.data_source",
     "fluss_lab.spark.source.table_frame",
+    "fluss_lab.spark.source.log_range_source",
     "fluss_lab.spark.tiering.spark_executor",
     "fluss_lab.lake.iceberg.read.row_source",
     "fluss_lab.lake.iceberg.commit.round_commit",

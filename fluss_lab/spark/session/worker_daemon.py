@@ -27,6 +27,7 @@ _WARM = (
     "fluss_lab.lake.iceberg.read.row_source",
     "fluss_lab.lake.iceberg.write.data_file_writer",
     "fluss_lab.spark.source.batch_reader",
+    "fluss_lab.spark.log_task",
 )
 
 

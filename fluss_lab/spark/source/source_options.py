@@ -22,8 +22,6 @@ from fluss_lab.rpc.access.tls import LOOPBACK, Trust
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server.cluster import locate
 
-#: The name under which the source is registered with a session.
-FORMAT: Final = "fluss"
 #: The folder of a lab on this machine, whose server runs.
 LAB: Final = "lab"
 #: ``host:port`` of a cluster's coordinator; with a token, and with TLS as `Lab.connect` decides.

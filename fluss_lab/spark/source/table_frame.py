@@ -35,8 +35,8 @@ from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
 from fluss_lab.spark.source.parquet_frame import parquet_frame
-from fluss_lab.spark.source.source_options import FORMAT
 from fluss_lab.spark.source.spark_conditions import spark_condition
+from fluss_lab.spark.source.spark_names import FORMAT
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:
