@@ -69,7 +69,7 @@ SCHEME_KEEPERS = {
     "fluss_lab.workbench.health.disk_usage": "what of the options is a folder here, without pyiceberg being loaded",
     "fluss_lab.spark.sink.table_sink": "a checkpoint's location, which Spark reads",
     "fluss_lab.spark.lookup.batch_points": "a checkpoint's location, which Spark reads",
-    "fluss_lab.spark.source.table_frame": "who lists files for Spark's own reader",
+    "fluss_lab.spark.source.parquet_frame": "who lists files for Spark's own reader",
     "fluss_lab.spark.session.worker_placement": "the address of a Spark master, no file",
     "fluss_lab.testing.parquet_lake.parquet_storage": "another lake format, on file systems only",
     "fluss_lab.testing.readers": "DuckDB opens a metadata file by its path",
