@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import COMMITS, Mutant
 
+CATALOG_ACCESS = "fluss_lab/lake/iceberg/table/catalog_access.py"
 REST = "fluss_lab/lake/iceberg/table/caching_rest_catalog.py"
 ROUND_COMMIT = "fluss_lab/lake/iceberg/commit/round_commit.py"
 IN_REST = "tests/unit/lake/iceberg/table/test_caching_rest_catalog.py"
@@ -28,6 +29,24 @@ REST_CATALOGS = (
         (f"{IN_EXPIRY}::test_that_orphans_were_looked_for_is_not_noted_over_a_compaction_that_came_in_between",),
     ),
     Mutant(
+        "a_file_that_was_not_written_of_unknown_outcome",
+        "P12",
+        CATALOG_ACCESS,
+        "ResourceExhaustedError, StorageError, UnwrittenError)",
+        "ResourceExhaustedError, StorageError)",
+        (
+            "tests/unit/lake/iceberg/files/test_durable_io.py::test_metadata_that_the_store_does_not_take_was_certainly_not_committed",
+        ),
+    ),
+    Mutant(
+        "files_of_a_bucket_that_is_gone_called_damaged",
+        "P11",
+        "fluss_lab/lake/iceberg/files/file_faults.py",
+        "        return absent\n",
+        "        pass\n",
+        ("tests/unit/lake/iceberg/files/test_file_faults.py::test_files_of_a_bucket_that_is_gone_are_not_damaged",),
+    ),
+    Mutant(
         "a_first_commit_trusts_that_there_is_none",
         "P6",
         FIRST,
@@ -46,9 +65,9 @@ REST_CATALOGS = (
     Mutant(
         "a_refused_request_of_unknown_outcome",
         "P11",
-        COMMITS,
-        "        except (StorageError, AuthenticationError, InvalidRequestError):",
-        "        except (StorageError, AuthenticationError):",
+        CATALOG_ACCESS,
+        "NOT_DONE: Final = (AuthenticationError, InvalidRequestError,",
+        "NOT_DONE: Final = (AuthenticationError,",
         (f"{IN_REST_COMMITS}::test_a_request_that_is_refused_was_not_done",),
     ),
     Mutant(

@@ -34,10 +34,12 @@ class MinioServer(Closing):
         self.port = port or free_port()
         self.access_key, self.secret_key = ACCESS_KEY, secrets.token_hex(16)
         place = PartFolder("minio", folder)
+        #: A folder for each bucket.
+        self.objects = place.path / "objects"
         command = [
             str(program),
             "server",
-            str(place.path / "objects"),
+            str(self.objects),
             "--address",
             f"127.0.0.1:{self.port}",
             "--quiet",

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape, unescape
 
 BUCKET = "lake"
 RESET = -1
-_CODES = {403: "AccessDenied", 503: "SlowDown"}
+_CODES = {403: "AccessDenied", 404: "NoSuchKey", 503: "SlowDown", 507: "XMinioStorageFull"}
 
 
 class S3Server:
@@ -32,6 +32,7 @@ class S3Server:
         fault: Called with method and key: what status is answered instead, `RESET`, or None; a status plus 1,000 is
             answered after the request was done.
         key_id: The one access key that may.
+        bucket: The one that is there.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class S3Server:
         self.requests: list[tuple[str, str]] = []
         self.fault: Callable[[str, str], int | None] = lambda _method, _key: None
         self.key_id = "lab"
+        self.bucket = BUCKET
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
         self._http.daemon_threads = True
@@ -126,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(status, _CODES.get(status, "InternalError"))
         elif f"Credential={self.store.key_id}/" not in self.headers.get("Authorization", ""):
             self._fail(403, "InvalidAccessKeyId")
-        elif bucket != BUCKET:
+        elif bucket != self.store.bucket:
             self._fail(404, "NoSuchBucket")
         else:
             with self.store.lock:
@@ -177,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         return 206, data[start:stop]
 
     def _head(self, key: str, _query: dict[str, str], _body: bytes) -> tuple[int, bytes]:
-        data = self.store.objects.get(key)
+        data = self.store.objects.get(key) if key else b""
         return (404, b"") if data is None else (200, data)
 
     def _put(self, key: str, query: dict[str, str], body: bytes) -> tuple[int, bytes]:

@@ -18,15 +18,12 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from fluss_lab.errors import (
-    AuthenticationError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     CorruptDataError,
     FlussError,
     InternalError,
-    InvalidRequestError,
     LakeSnapshotNotFoundError,
-    StorageError,
     TableNotFoundError,
     UnavailableError,
 )
@@ -35,7 +32,7 @@ from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
-from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.iceberg.table.catalog_access import NOT_DONE, CatalogAccess, CatalogLockedError
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from fluss_lab.model import TablePath
 
@@ -217,13 +214,13 @@ class SnapshotCommits:
         """Send a commit once; return why it failed, when it must be looked at whether it did.
 
         Raises:
-            StorageError, AuthenticationError, InvalidRequestError: It certainly did not happen, and another attempt would not either.
+            FlussError: Of `NOT_DONE`: it certainly did not happen, and another attempt would not either.
         """
         try:
             failpoint("lake.send.before")
             self._access.commit(self._what, lake, staged.requirements, staged.updates)
             failpoint("lake.send.after")
-        except (StorageError, AuthenticationError, InvalidRequestError):
+        except NOT_DONE:
             staged.discard()
             raise
         except CatalogLockedError as error:

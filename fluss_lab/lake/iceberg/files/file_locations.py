@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.fs as pafs
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem
     from pyiceberg.io import FileIO
+
+
+#: Properties of pyiceberg for where stores are reached that are not their makers' own, by the beginnings of schemes.
+_ENDPOINTS: Final = {"s3": "s3.endpoint", "gs": "gcs.service.host"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,12 @@ def file_key(location: str, properties: Mapping[str, str]) -> tuple[str, str]:
     """
     _, netloc, path = PyArrowFileIO.parse_location(location, dict(properties))
     return netloc, path.rstrip("/")
+
+
+def endpoint_of(properties: Mapping[str, str], location: str) -> str | None:
+    """Return the URL where the store of a location is reached; None for its maker's own, and for a file system."""
+    scheme = PyArrowFileIO.parse_location(location, dict(properties))[0]
+    return next((properties.get(key) for start, key in _ENDPOINTS.items() if scheme.startswith(start)), None)
 
 
 def arrow_place(io: FileIO, location: str) -> tuple[FileSystem, str] | None:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import FlussError
+from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -29,22 +30,27 @@ TRIPS_AT_ONCE: Final = 8
 
 
 @contextmanager
-def parquet_errors(location: str, what: str) -> Iterator[None]:
+def parquet_errors(io: FileIO | None, location: str, what: str) -> Iterator[None]:
     """Turn what Arrow raises for a file that is not what it should be into `CorruptDataError`; one that is gone stays so.
 
-    A store that does not answer, or refuses, has errors of its own: see `store_errors`.
+    A store that does not answer, refuses, or has not even the bucket, has errors of its own: see `file_faults`.
+
+    Args:
+        io: Access to the file; None: it lies on this machine's file systems.
+        location: Where it is.
+        what: What it should be, for messages.
     """
     try:
         yield
-    except (FileNotFoundError, FlussError):
+    except FlussError:
         raise
     except library_errors(
-        pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError
+        pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError
     ) as error:
-        raise read_error(f"lake file {location}", what, error) from error
-    except MemoryError as error:
-        # A length that was damaged; what memory there is, is asked for at once and in vain.
-        raise read_error(f"lake file {location}", what, error) from error
+        # Out of memory is a length that was damaged; what memory there is, is asked for at once and in vain.
+        if (found := reading_fault(io, location, what, error)) is error:
+            raise
+        raise found from error
 
 
 def check_footer(location: str) -> None:
@@ -94,7 +100,7 @@ def opened_parquet(io: FileIO, location: str, what: str) -> Iterator[pq.ParquetF
         FileNotFoundError: It is gone.
         CorruptDataError: It is no Parquet file, or not what was written.
     """
-    with parquet_errors(location, what):
+    with parquet_errors(io, location, what):
         check_footer(location)
         with io.new_input(location).open() as stream, open_parquet(stream, pre_buffer=True) as parquet:
             yield parquet

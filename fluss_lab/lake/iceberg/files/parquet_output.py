@@ -29,9 +29,10 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from fluss_lab.errors import FlussError, InvalidPropertyError
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, native_stream, sync_data_folders
+from fluss_lab.lake.iceberg.files.file_faults import writing_fault
 from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import PARQUET_KEY, open_seal, seal_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -270,7 +271,7 @@ class ParquetOutput:
             # Names are used once: whether the file is there is not asked, which costs three requests to a store.
             self._stream: Any = io.new_output(location).create(overwrite=True)
         except library_errors(OSError) as error:
-            raise write_error(f"lake file {location}", error) from error
+            raise writing_fault(io, location, error) from error
         try:
             self._parquet = pq.ParquetWriter(
                 native_stream(self._stream), schema, write_page_checksum=True, **settings.writer_arguments(encodings)
@@ -295,7 +296,7 @@ class ParquetOutput:
         try:
             self._parquet.write_table(rows, row_group_size=len(rows))
         except library_errors(OSError) as error:
-            raise write_error(f"lake file {self.location}", error) from error
+            raise writing_fault(self._io, self.location, error) from error
 
     def finish(self, table_location: str) -> FinishedParquet:
         """Complete the file and make it durable, with the folders by which it is found.
@@ -315,7 +316,7 @@ class ParquetOutput:
             self._stream.close()
             sync_data_folders(self.location, table_location)
         except library_errors(OSError) as error:
-            raise write_error(f"lake file {self.location}", error) from error
+            raise writing_fault(self._io, self.location, error) from error
         return FinishedParquet(self.location, size_bytes, self._parquet.writer.metadata)
 
     def abort(self) -> None:

@@ -38,6 +38,8 @@ _ACCESS: Final = re.compile(
     r"|TOO_SKEWED|HTTP status 400\) during Head",
     re.I,
 )
+#: A file that was there when it was opened, and is not amid its reading.
+_GONE: Final = re.compile(r"AWS Error (NO_SUCH_KEY|RESOURCE_NOT_FOUND)\b|HTTP status 404\) during GetObject")
 _FULL: Final = re.compile(r"HTTP status 507|StorageFull|QuotaExceeded|InsufficientStorage", re.I)
 _OFTEN: Final = re.compile(r"HTTP status 429|TooManyRequests", re.I)
 _LATER: Final = re.compile(
@@ -73,6 +75,11 @@ def library_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
     return (*others, *(each for each in found if each is not None))
 
 
+def is_missing(error: BaseException) -> bool:
+    """Return whether an error of reading a file says that it is not there, or not any more."""
+    return isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and _GONE.search(str(error)) is not None)
+
+
 def store_error(what: str, error: BaseException) -> FlussError | None:
     """Return what an error of reading or writing means when it is a store's; None when the file's bytes may be to blame.
 
@@ -100,6 +107,10 @@ def store_error(what: str, error: BaseException) -> FlussError | None:
     if error.errno is not None or _STORE.search(text):
         return StorageError(f"{what}: the store failed: {error}; mend the storage and try again")
     return None
+
+
+class UnwrittenError(ServerUnavailableError):
+    """A file that a commit needs could not be written, and may be later. Nothing was committed."""
 
 
 def write_error(what: str, error: Exception) -> FlussError:

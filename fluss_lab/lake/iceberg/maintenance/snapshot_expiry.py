@@ -19,11 +19,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 
 from fluss_lab.errors import (
-    AuthenticationError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     FlussError,
-    StorageError,
 )
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.commit.commit_attempts import RETRY, Retries
@@ -32,7 +30,7 @@ from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryP
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_state
 from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
-from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
+from fluss_lab.lake.iceberg.table.catalog_access import NOT_DONE, CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.table_folders import is_within, may_remove_files, remove_all, table_folders
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import ExpiredSnapshots
@@ -120,7 +118,7 @@ class SnapshotExpiry:
             self._access.commit(self._what, lake, requirements, plan.updates(properties))
         except (CommitFailedException, CatalogLockedError) as error:
             return error
-        except (StorageError, AuthenticationError, FailpointError):
+        except (*NOT_DONE, FailpointError):
             raise
         except Exception as error:
             if self._is_done(plan, properties):

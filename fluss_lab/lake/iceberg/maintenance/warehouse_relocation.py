@@ -166,7 +166,7 @@ def _relocate_deletes(manifest: Path, places: Places) -> int:
 
 
 def _relocate_positions(path: Path, places: Places) -> bool:
-    with parquet_errors(str(path), "delete file"):
+    with parquet_errors(None, str(path), "delete file"):
         check_parquet(path)
         opened = open_parquet(path)
     with opened as source:

@@ -18,8 +18,9 @@ from pyiceberg.serializers import Compressor
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
+from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_seals import check_json
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY, read_error
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY
 from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:
@@ -27,19 +28,21 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def metadata_errors(location: str, what: str) -> Iterator[None]:
+def metadata_errors(io: FileIO, location: str, what: str) -> Iterator[None]:
     """Turn whatever a damaged metadata file leads to into `CorruptDataError`; one that is gone stays `FileNotFoundError`.
 
     Args:
+        io: Access to the file.
         location: Of the file.
         what: What it should be.
     """
     try:
         yield
-    except (FlussError, FileNotFoundError):
+    except FlussError:
         raise
     except Exception as error:
-        found = read_error(f"lake file {location}", what, error)
+        if (found := reading_fault(io, location, what, error)) is error:
+            raise
         raise (CorruptDataError(f"{found}; {REMEDY}") if isinstance(found, CorruptDataError) else found) from error
 
 
@@ -50,7 +53,7 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
         FileNotFoundError: The file is gone.
         CorruptDataError: It is not what was written.
     """
-    with metadata_errors(location, "table metadata"):
+    with metadata_errors(io, location, "table metadata"):
         raw = streams.BytesIO(_bytes(io, location))
         with Compressor.get_compressor(location).stream_decompressor(raw) as stream:
             text = stream.read()
@@ -65,7 +68,7 @@ def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         FileNotFoundError: The file is gone.
         CorruptDataError: It is not what was written.
     """
-    with metadata_errors(location, "manifest list"):
+    with metadata_errors(io, location, "manifest list"):
         data = _bytes(io, location)
         held, count = _checked(data, f"lake file {location}")
         manifests = tuple(read_manifest_list(held))
@@ -81,7 +84,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ..
         FileNotFoundError: The file is gone.
         CorruptDataError: It is no manifest, or not the one that its list describes.
     """
-    with metadata_errors(manifest.manifest_path, "manifest"):
+    with metadata_errors(io, manifest.manifest_path, "manifest"):
         data = _bytes(io, manifest.manifest_path)
         if len(data) != manifest.manifest_length:
             raise ValueError(f"expected {manifest.manifest_length} bytes, as its list says, found {len(data)}")

@@ -255,7 +255,7 @@ class EndedRows:
     def _of_events(self, delete: LakeDelete) -> NDArray[np.int64]:
         """Return what all events of a delete file end, one whose name says that it has some."""
         path = delete.file.file_path
-        with parquet_errors(path, "delete file"), self._io.new_input(path).open() as stream:
+        with parquet_errors(self._io, path, "delete file"), self._io.new_input(path).open() as stream:
             check_footer(path)
             # Not by field ids, which take as long to look up as a small file to read: tiering gives no other name.
             found = open_parquet(stream).read(columns=[PREVIOUS_OFFSET_COLUMN], use_threads=False)

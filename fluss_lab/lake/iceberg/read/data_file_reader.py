@@ -22,8 +22,9 @@ from pyiceberg.types import NestedField
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_FIELDS, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds, ids_of
 
@@ -68,8 +69,9 @@ class DataFileReader(Closing):
 
     def __init__(self, io: FileIO, location: str, columns: LakeColumns) -> None:
         self.location = location
+        self._io = io
         self._columns = columns
-        with parquet_errors(location, "Parquet file"):
+        with parquet_errors(io, location, "Parquet file"):
             self._stream = io.new_input(location).open()
         try:
             check_footer(location)
@@ -79,7 +81,7 @@ class DataFileReader(Closing):
             self.groups = self._row_groups()
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             self.close()
-            raise read_error(f"lake file {location}", "Parquet file", error) from error
+            raise reading_fault(io, location, "Parquet file", error) from error
         except BaseException:
             self.close()
             raise
@@ -149,7 +151,7 @@ class DataFileReader(Closing):
                 rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
-            raise read_error(f"lake file {self.location}", "file of the table's columns", error) from error
+            raise reading_fault(self._io, self.location, "file of the table's columns", error) from error
         return _ascending(rows).select(list(names))
 
     def _read_plain(

@@ -20,6 +20,7 @@ from pyarrow.fs import FileSystem
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
+from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
 from fluss_lab.lake.iceberg.files.parquet_input import (
@@ -28,7 +29,7 @@ from fluss_lab.lake.iceberg.files.parquet_input import (
     parquet_errors,
     side_by_side,
 )
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
 from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
@@ -145,7 +146,7 @@ class DataFileScan:
         if place is None:
             return None
         try:
-            with parquet_errors(file.path, "Parquet file"):
+            with parquet_errors(self._table.io(), file.path, "Parquet file"):
                 found = _in_memory(*place, file.path) if file.size_bytes <= SMALL_BYTES else None
                 if found is None:
                     check_footer(file.path)
@@ -181,11 +182,10 @@ class DataFileScan:
                 at = by_path[batch.fragment.path]
                 rows = self._columns.conformed(batch.record_batch, files[at].path)
                 yield at, self._finished(files[at], rows, late=bool(late))
-        except FileNotFoundError as error:
-            raise self._missing(chosen, error) from error
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
-            raise read_error(what, "file of the table's columns", error) from error
+            found = reading_fault(self._table.io(), chosen[0].path, "file of the table's columns", error, what=what)
+            raise (self._missing(chosen, found) if isinstance(found, OSError) else found) from error
 
     def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
         if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
@@ -210,7 +210,7 @@ class DataFileScan:
     def _read_small(self, file: WantedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
         """Return the rows of a file that is in memory: of such a scan costs twice what reading them does."""
         names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead_columns]))
-        with parquet_errors(file.path, "Parquet file"):
+        with parquet_errors(self._table.io(), file.path, "Parquet file"):
             present = [name for name in names if name in parquet.schema_arrow.names]
             rows = parquet.read(columns=present, use_threads=False)
         absent = {name: pa.nulls(len(rows), self._types[name].type) for name in names if name not in present}

@@ -18,8 +18,9 @@ from pyiceberg.schema import Schema
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, read_error
+from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.iceberg.write.delete_schema import (
@@ -74,9 +75,10 @@ class EventFile(Closing):
     """
 
     def __init__(self, io: FileIO, path: str, columns: LakeColumns) -> None:
+        self._io = io
         self._path = path
         self._columns = columns
-        with parquet_errors(path, "delete file"):
+        with parquet_errors(io, path, "delete file"):
             self._stream = io.new_input(path).open()
         try:
             check_footer(path)
@@ -89,7 +91,7 @@ class EventFile(Closing):
             )
         except library_errors(pa.ArrowException, OSError, ValueError) as error:
             self.close()
-            raise read_error(f"lake file {path}", "delete file", error) from error
+            raise reading_fault(io, path, "delete file", error) from error
         except BaseException:
             self.close()
             raise
@@ -172,7 +174,7 @@ class EventFile(Closing):
         try:
             rows = self._parquet.read_row_groups(list(groups), columns=names)
         except library_errors(pa.ArrowException, OSError, ValueError) as error:
-            raise read_error(f"lake file {self._path}", "delete file", error) from error
+            raise reading_fault(self._io, self._path, "delete file", error) from error
         return rows.select(names)
 
     def _groups(self, span: tuple[int, int]) -> list[int]:

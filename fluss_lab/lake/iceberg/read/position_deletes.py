@@ -85,7 +85,7 @@ class PositionDeletes:
 @contextmanager
 def open_delete_file(io: FileIO, path: str) -> Iterator[tuple[pq.ParquetFile, dict[int, str]]]:
     """Open a delete file; with it come the names of its columns by field id."""
-    with parquet_errors(path, "delete file"), io.new_input(path).open() as stream:
+    with parquet_errors(io, path, "delete file"), io.new_input(path).open() as stream:
         check_footer(path)
         parquet = open_parquet(stream, pre_buffer=True)
         if PATH_COLUMN in parquet.schema_arrow.names:

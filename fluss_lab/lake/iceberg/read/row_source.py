@@ -126,7 +126,7 @@ class IcebergLakeSource(LakeSource):
         """
         for split in splits:
             try:
-                with parquet_errors(split.path, "Parquet file"):
+                with parquet_errors(None, split.path, "Parquet file"):
                     check_file(split.path, split.size_bytes)
             except FileNotFoundError as error:
                 raise self._table.missing(_SplitDetail.of(split).snapshot_id, error) from error

@@ -24,11 +24,20 @@ from fluss_lab.errors import (
     FlussError,
     InvalidPropertyError,
     InvalidRequestError,
+    ResourceExhaustedError,
     ServerUnavailableError,
+    StorageError,
     TableNotFoundError,
     UnavailableError,
 )
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY, catalog_error, said, sql_state, store_error
+from fluss_lab.lake.iceberg.files.store_errors import (
+    REMEDY,
+    UnwrittenError,
+    catalog_error,
+    said,
+    sql_state,
+    store_error,
+)
 from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
 
@@ -68,6 +77,8 @@ _NESTED: Final = frozenset({"auth", "ssl"})
 _SECONDS: Final = frozenset({"refresh_margin", "expires_in"})
 #: Characters that end a path when pyiceberg reads a location as a URI.
 _BAD_IN_LOCATION: Final = "?#"
+#: What a change of a table's metadata ends in when it certainly was not made, and would not be if it were sent again at once.
+NOT_DONE: Final = (AuthenticationError, InvalidRequestError, ResourceExhaustedError, StorageError, UnwrittenError)
 
 
 class CatalogAccess:
@@ -173,7 +184,7 @@ class CatalogAccess:
                 catalog or store fails with becomes the house's, as in `call`.
 
         Raises:
-            CatalogLockedError, AuthenticationError, StorageError, InvalidRequestError: Nothing was changed; or it is `repeatable`.
+            CatalogLockedError, and those of `NOT_DONE`: Nothing was changed; or it is `repeatable`.
             CommitOutcomeUnknownError: The catalog says that it does not know.
             CommitFailedException: pyiceberg's: the catalog says that a requirement does not hold.
             Exception: Whether anything was changed is not known.

@@ -7,7 +7,7 @@ import pytest
 from pyarrow.fs import S3FileSystem
 from pyiceberg.io import load_file_io
 
-from fluss_lab.errors import AuthenticationError, FlussError
+from fluss_lab.errors import AuthenticationError, ServerUnavailableError, StorageError
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place
 from fluss_lab.lake.iceberg.files.store_probe import try_store
 from fluss_lab.lake.iceberg.table.catalog_access import DURABLE_IO
@@ -79,8 +79,9 @@ def test_a_strategy_of_retries_is_kept(store):
 @pytest.mark.parametrize("size", [10, PART_BYTES + 7])
 def test_a_refused_file_is_an_error_as_it_is_closed(store, size):
     io = load_file_io(properties(store))
-    with store.failing(403), pytest.raises(OSError, match="ACCESS_DENIED"):
+    with store.failing(403), pytest.raises(AuthenticationError, match="ACCESS_DENIED") as caught:
         written(io, size)
+    assert f"{PLACE} at {store.endpoint}" in str(caught.value)
     assert store.objects == {}
 
 
@@ -114,13 +115,23 @@ def test_a_commit_writes_each_file_by_one_request_and_asks_for_none(store, lake)
     assert lake.rows(table, snapshot_id).column("id").to_pylist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("pattern", [r"\.avro$", r"\.json$"])
-def test_metadata_that_the_store_refuses_is_not_referred_to(store, lake, pattern):
-    table = lake.table({"id": "bigint"}, properties={"iceberg.commit.status-check.min-wait-ms": "1"})
+@pytest.mark.parametrize(
+    ("status", "kind", "pattern"),
+    [
+        (403, AuthenticationError, r"\.avro$"),
+        (403, AuthenticationError, r"\.json$"),
+        (507, StorageError, r"\.json$"),
+        (502, ServerUnavailableError, r"\.json$"),
+    ],
+)
+def test_metadata_that_the_store_does_not_take_was_certainly_not_committed(store, lake, status, kind, pattern):
+    table = lake.table({"id": "bigint"})
     before = lake.append(table, pa.record_batch({"id": [1]}), 0)
     result = lake.write(table, records(pa.record_batch({"id": [2]}), 1))
-    with store.failing(403, "PUT", pattern), pytest.raises(FlussError):
+    with store.failing(status, "PUT", pattern), pytest.raises(kind, match="nothing of it was committed") as caught:
         lake.commit(table, result)
+    assert all(each in str(caught.value) for each in (store.endpoint, f"s3://{BUCKET}/wh/"))
+    assert caught.value.retriable is (status == 502)
     assert lake.load(table).metadata.current_snapshot_id == before
     assert lake.rows(table, lake.commit(table, result)).column("id").to_pylist() == [1, 2]
 
