@@ -167,6 +167,8 @@ FAULTS = {
 def test_who_asks_a_store_that_fails_is_told_what_and_where(scene, fault):
     begin, kind, words, well = FAULTS[fault]
     wrong = []
+    for table in (scene.log, scene.keyed) * 2:  # so that there is something to compact, and to expire
+        scene.tier_more(table)
     with begin(scene):
         for name, action in ACTIONS.items():
             try:

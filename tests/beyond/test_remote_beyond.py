@@ -1,5 +1,7 @@
 """Remote storage in MinIO: killed at every failpoint, stopped and back, wrong keys, read by clients and by Spark's tasks."""
 
+from contextlib import closing
+
 import pytest
 
 from fluss_lab.errors import AuthenticationError, FlussError, StorageError
@@ -8,8 +10,12 @@ from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.seeds import seed_of
+from tests.beyond.test_faults_beyond import filled, small_disk
 from tests.unit.server.tablet.remote.remote_kit import fill, held_from, make_tablet
 from tests.unit.server.tablet.remote.test_remote_crashes import POINTS, check_nothing_is_lost, run_lives
+from tools.beyond.minio_server import MinioServer
+
+__all__ = ["small_disk"]
 
 pytestmark = [pytest.mark.beyond, pytest.mark.slow]
 
@@ -64,6 +70,22 @@ def test_a_store_that_stops_and_comes_back_costs_nothing(tablet, minio):
     assert copied
     assert tablet.service.copy_to_remote() >= copied
     assert [record.id for record in held_from(tablet, 0)] == list(range(end))
+
+
+def test_a_store_whose_disk_is_full_holds_up_copies_until_there_is_room(small_disk, tmp_path, caplog):
+    with MinioServer(small_disk) as server:
+        tablet = make_tablet(tmp_path / "one", options=_options(server, f"{server.make_bucket('remote')}/one"), **KEPT)
+        with closing(tablet.service):
+            fill(tablet, 12)
+            copied = tablet.service.copy_to_remote()
+            with filled(small_disk):
+                end = fill(tablet, 12)
+                assert tablet.service.copy_to_remote() == 0
+                # What is there already can be read, and what is not stays here.
+                assert [record.id for record in held_from(tablet, 0)] == list(range(end))
+            assert f"the store is full, HTTP 507 XMinioStorageFull ({server.endpoint})" in caplog.text
+            assert tablet.service.copy_to_remote() >= copied > 0
+            assert [record.id for record in held_from(tablet, 0)] == list(range(end))
 
 
 def test_keys_that_are_refused_are_said(tablet, minio):
