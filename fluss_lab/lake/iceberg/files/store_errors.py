@@ -32,10 +32,11 @@ REMEDY: Final = (
 _SQLITE_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 #: Marks of errors that come from a store and not from the bytes of a file.
 _STORE: Final = re.compile(r"AWS Error|GCS|Azure|HTTP status|curlCode|Errno|errno|\[Windows error")
-#: A question for a file's head is answered without a text: of tokens that have expired by nothing but status 400.
+#: A question for a file's head is answered without a text: of tokens that have expired by nothing but status 400. What is
+#: written without any keys is not signed, and MinIO misses its length before it misses them.
 _ACCESS: Final = re.compile(
     r"ACCESS_DENIED|code 15\b|INVALID_ACCESS_KEY|SIGNATURE|HTTP status 40[13]|Forbidden|EXPIRED_?TOKEN|INVALID_?TOKEN"
-    r"|TOO_SKEWED|HTTP status 400\) during Head",
+    r"|TOO_SKEWED|MissingContentLength|HTTP status 400\) during Head",
     re.I,
 )
 #: A file that was there when it was opened, and is not amid its reading.

@@ -271,6 +271,10 @@ REAL = {
     ),
     "When reading information for key 'x' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No "
     "response body.": (AuthenticationError, "refused access"),
+    "When uploading object with key 'y' in bucket 'lake': AWS Error UNKNOWN (HTTP status 411) during PutObject operation: Unable "
+    "to parse ExceptionName: MissingContentLength Message: You must provide the Content-Length HTTP header.": (
+        AuthenticationError, "refused access",
+    ),
     "When listing objects under key '' in bucket 'lake': AWS Error REQUEST_TIME_TOO_SKEWED during ListObjectsV2 operation: x": (
         AuthenticationError, "refused access",
     ),
