@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -45,12 +46,33 @@ def cpu_of_all(pids: Iterable[int]) -> float:
     return sum(sum(map(int, found[11:13])) for pid in pids if (found := stat(pid))) / _TICKS
 
 
-def spent_s(servers: Iterable[int] = ()) -> float:
-    """Return the CPU seconds so far of the tree and of servers; this process's to the microsecond, others' to the tick."""
-    own, others = os.getpid(), set(servers)
-    ended = sum(map(int, stat(own)[13:15]))
-    ticks = sum(sum(map(int, found[11:15])) for pid in {*tree(), *others} - {own} if (found := stat(pid)))
-    return time.process_time() + (ended + ticks) / _TICKS
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds so far by process: whose child it is, its own, and those of its children that ended."""
+
+    found: Mapping[int, tuple[int, float, float]]
+
+    @classmethod
+    def now(cls, servers: Iterable[int] = ()) -> Usage:
+        """Return what the tree and servers have used; this process to the microsecond, others to the tick."""
+        found = {}
+        for pid in {*tree(), *servers}:
+            if fields := stat(pid):
+                own, ended = (sum(map(int, fields[at : at + 2])) / _TICKS for at in (11, 13))
+                found[pid] = (int(fields[1]), time.process_time() if pid == os.getpid() else own, ended)
+        return cls(found)
+
+    def until(self, later: Usage) -> float:
+        """Return what was used in between. What ended unseen by its parent is lost, and takes nothing away from the rest."""
+        before: dict[int, float] = {}
+        for pid, (parent, own, ended) in self.found.items():
+            if pid not in later.found:
+                before[parent] = before.get(parent, 0.0) + own + ended
+        used = 0.0
+        for pid, (_, own, ended) in later.found.items():
+            _, own_before, ended_before = self.found.get(pid, (0, 0.0, 0.0))
+            used += own - own_before + max(0.0, ended - ended_before - before.get(pid, 0.0))
+        return used
 
 
 def resident_bytes(pid: int) -> int:

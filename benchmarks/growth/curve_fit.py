@@ -6,7 +6,8 @@ counts as much as one at the large end, which is what least squares in a log-log
 fitted too instead of taken for growth (a straight line in the picture would see a fixed cost as a small exponent).
 
 Only the upper three decades are fitted: below, what is fixed hides what grows. The range beside an exponent holds those
-whose best curve misses on average by at most a twentieth more than the best one: a measurement is not better than that.
+whose best curve misses on average by at most a twentieth more than the best one, or by at most twice as much: measurements are not
+better than that, and with few of them one that is off bends the best curve.
 A cost that is at the largest size less than a quarter above its least grows too little for an exponent: it is called flat.
 """
 
@@ -23,6 +24,7 @@ DECADES: Final = 1_000
 POINTS_MIN: Final = 4
 #: Misses that are as good as the best: measurements of one thing differ by so much on a machine that does other things.
 NOISE: Final = 0.05
+AS_GOOD: Final = 2
 FLAT: Final = 1.25
 EXPONENTS: Final = tuple(number / 100 for number in range(5, 301))
 #: Above it growth is called more than linear.
@@ -78,7 +80,7 @@ def fit(values: Mapping[int, float]) -> Fit | None:
         return Fit(math.sqrt(least * most), 0.0, 0.0, 0.0, 0.0, math.sqrt(most / least) - 1)
     curves = [(exponent, *_straight(chosen, exponent)) for exponent in EXPONENTS]
     exponent, fixed, factor, miss = min(curves, key=lambda curve: curve[3])
-    as_good = [each for each, _, _, missed in curves if missed <= miss + NOISE]
+    as_good = [each for each, _, _, missed in curves if missed <= max(miss + NOISE, AS_GOOD * miss)]
     return Fit(fixed, factor, exponent, min(as_good), max(as_good), miss)
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from benchmarks.processes import cpu_of_all, spent_s
+from benchmarks.processes import Usage, cpu_of_all
 from fluss_lab.testing import ServerProcess
 
 T = TypeVar("T")
@@ -70,10 +70,10 @@ class Meter:
     def timed(self, what: str, work: Callable[[], T], times: int = 1) -> T:
         """Measure what can be done once; or what does a thing several times: then one of them is told, their mean."""
         servers, started = self._servers(), time.perf_counter()
-        before = spent_s(servers)
+        before = Usage.now(servers)
         found = work()
         wall_s = time.perf_counter() - started
-        self._add(what, "s", (spent_s(servers) - before) / times, wall_s / times)
+        self._add(what, "s", before.until(Usage.now(servers)) / times, wall_s / times)
         return found
 
     def repeated(self, what: str, work: Callable[[], object]) -> None:
@@ -81,12 +81,12 @@ class Meter:
         work()
         servers = self._servers()
         walls: list[float] = []
-        before = spent_s(servers)
+        before = Usage.now(servers)
         while not walls or (sum(walls) < REPEATED_S and len(walls) < RUNS_MAX):
             started = time.perf_counter()
             work()
             walls.append(time.perf_counter() - started)
-        self._add(what, "s", (spent_s(servers) - before) / len(walls), min(walls))
+        self._add(what, "s", before.until(Usage.now(servers)) / len(walls), min(walls))
 
     def restarted(self, what: str) -> None:
         """Measure the start of the server, after a graceful stop."""

@@ -6,6 +6,7 @@ from benchmarks.growth import curve_fit, documents
 from benchmarks.growth.growth_report import AxisReport, GrowthReport, exponent, long_table, short_table, shown
 from benchmarks.growth.log_picture import picture
 from benchmarks.growth.meter import Measured
+from benchmarks.processes import Usage
 from tests.architecture import laws
 
 SIZES = (1, 3, 10, 32, 100, 316, 1_000)
@@ -46,6 +47,12 @@ def test_the_exponent_is_found_of_values_that_are_off(rng):
 def test_a_loop_in_a_loop_is_told_from_what_is_linear():
     assert curve_fit.fit({size: 0.1 + 0.001 * size**1.5 for size in SIZES}).is_above_linear
     assert not curve_fit.fit({size: 0.1 + 0.001 * size for size in SIZES}).is_above_linear
+
+
+def test_one_value_that_is_off_makes_no_loop_in_a_loop():
+    found = curve_fit.fit({1: 0.432, 3: 0.394, 10: 0.178, 32: 1.62})
+    assert found.exponent > 2
+    assert not found.is_above_linear
 
 
 def test_what_does_not_grow_is_flat_and_too_few_sizes_are_no_curve():
@@ -109,3 +116,12 @@ def test_a_table_is_put_between_the_marks_and_nowhere_else():
     for broken in ("a", f"{documents.BEGIN}\n", text + text):
         with pytest.raises(ValueError, match="marks"):
             documents.between(broken, "new")
+
+
+def test_what_processes_used_is_counted_once_and_never_below_nothing():
+    # 2 ended and its parent 1 counts it now; 3 ended unseen; 4 is new.
+    before = Usage({1: (0, 10.0, 5.0), 2: (1, 3.0, 1.0), 3: (1, 7.0, 0.0)})
+    assert before.until(Usage({1: (0, 11.0, 9.5), 3: (1, 7.0, 0.0), 4: (1, 0.25, 0.0)})) == 1.75
+    assert before.until(Usage({1: (0, 10.0, 5.0)})) == 0
+    now = Usage.now()
+    assert 0 <= now.until(Usage.now()) < 60
