@@ -74,7 +74,20 @@ class Workshop:
 
     def _run(self, copy: Path, tests: tuple[str, ...]) -> Outcome:
         report = copy / "report.xml"
-        words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", f"--junitxml={report}"]
+        # Short tracebacks: long ones quote whole functions, and `except ImportError` in one of them is no `NONSENSE`.
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "--tb=short",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "",
+            f"--junitxml={report}",
+        ]
         # The copy goes before an installed fluss_lab; servers that tests start as processes inherit it.
         environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.setdefault("FLUSS_LAB_SEED", "20130101")
