@@ -1,8 +1,13 @@
-"""Rows by key: one client process against one server process, beside an empty gRPC call in the same run."""
+"""Rows by key: one client process against one server process, beside an empty gRPC call in the same run.
+
+Many threads are those of one client: with the server they share the machine's cores, so CPU stands beside wall.
+"""
 
 from __future__ import annotations
 
+import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,14 +18,18 @@ import pyarrow as pa
 
 from benchmarks import peer
 from benchmarks.data import SCHEMA, rows
-from benchmarks.report import Figures, best_of
+from benchmarks.report import Figures, best_of, cpu_of
 from fluss_lab.client import Lookuper
-from fluss_lab.workbench import Lab
+from fluss_lab.server.cluster import read_discovery
+from fluss_lab.workbench import Lab, Table
 
 ROWS = 1_000_000
 #: In turns, so that both meet the same weather.
 TURNS = 5
+RUNS = 2
 CALLS_A_TURN = 400
+THREADS = (1, 2, 4, 8, 50)
+THREADS_S = 2.0
 
 
 def run() -> None:
@@ -43,6 +52,18 @@ def run() -> None:
                     figures.add(name, f"{rate / 1e3:.0f} k keys/s", goal=goal)
         with lab.connection.lookuper("bench.pk1") as lookuper:
             mine, empty = _medians_beside(lookuper)
+        table = lab.table("bench.pk1")
+        figures.add(
+            "one key by the table, p50", f"{_median(lambda: table.lookup({'id': 77})) * 1e3:.3f} ms", goal="0.9"
+        )
+        for buckets in (1, 4):
+            table = lab.table(f"bench.pk{buckets}")
+            for threads in THREADS:
+                goal = "20,000/s" if threads == max(THREADS) else ""
+                found = max((_at_once(lab, table, threads) for _ in range(RUNS)), key=lambda each: each[0])
+                name = f"single keys by {threads} thread{'s' * (threads > 1)}, {buckets} bucket{'s' * (buckets > 1)}"
+                cpu = f"CPU a key: client {found[1] * 1e6:.0f}, server {found[2] * 1e6:.0f} us"
+                figures.add(name, f"{found[0]:,.0f}/s", cpu, goal=goal)
         figures.add(
             "one key, p50", f"{mine * 1e3:.3f} ms", f"empty gRPC call {empty * 1e3:.3f} ms", mine / empty, "1.5"
         )
@@ -55,6 +76,35 @@ def _keys_a_second(lookuper: Lookuper, keys: int) -> float:
     started = time.perf_counter()
     found = sum(lookuper.lookup(each).num_rows for each in asked)
     return float(found / (time.perf_counter() - started))
+
+
+def _at_once(lab: Lab, table: Table, threads: int) -> tuple[float, float, float]:
+    """Return lookups a second of threads that look one key up after another, and the CPU seconds of each here and there."""
+    assert lab.folder is not None
+    discovery = read_discovery(lab.folder)
+    assert discovery is not None
+    (server,) = discovery.servers
+    assert server.pid is not None
+    over, counts = threading.Event(), [0] * threads
+
+    def run(index: int) -> None:
+        keys = random.Random(index)
+        while not over.is_set():
+            key = keys.randrange(ROWS)
+            assert table.lookup({"id": key}).num_rows == 1
+            counts[index] += 1
+
+    running = [threading.Thread(target=run, args=(index,)) for index in range(threads)]
+    started, here_s, there_s = time.perf_counter(), time.process_time(), cpu_of(server.pid)
+    for thread in running:
+        thread.start()
+    time.sleep(THREADS_S)
+    over.set()
+    for thread in running:
+        thread.join()
+    total = sum(counts)
+    elapsed_s = time.perf_counter() - started
+    return total / elapsed_s, (time.process_time() - here_s) / total, (cpu_of(server.pid) - there_s) / total
 
 
 def _medians_beside(lookuper: Lookuper) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.client import AppendWriter, LogScanner, UpsertWriter, WriteResult
+from fluss_lab.client import AppendWriter, LogScanner, Lookuper, UpsertWriter, WriteResult
 from fluss_lab.display import Waiting
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import checked
@@ -238,8 +238,10 @@ class Table:
             UnsupportedError: It is a log table.
             InvalidRecordError: The keys do not fit; the text says where.
         """
-        with self.lab.connection.lookuper(self.path, columns) as lookuper:
-            return lookuper.lookup(spark_as_arrow(keys))
+        connection = self.lab.connection
+        return connection.kept_lookupers.lookup(
+            connection.lookuper, self.path, columns, spark_as_arrow(keys), Lookuper.lookup
+        )
 
     def prefix_lookup(self, prefix: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows whose key begins with a prefix: with the values of the table's bucket key.
@@ -253,8 +255,10 @@ class Table:
             UnsupportedError: It is a log table, or its bucket key is not a proper prefix of its primary key.
             InvalidRecordError: The prefix does not fit; the text says where.
         """
-        with self.lab.connection.lookuper(self.path, columns) as lookuper:
-            return lookuper.prefix_lookup(spark_as_arrow(prefix))
+        connection = self.lab.connection
+        return connection.kept_lookupers.lookup(
+            connection.lookuper, self.path, columns, spark_as_arrow(prefix), Lookuper.prefix_lookup
+        )
 
     # -- the lake: the contracts are those of `LakeUpkeep` -------------------------------------------------------------
 

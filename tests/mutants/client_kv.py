@@ -8,6 +8,8 @@ QUEUES = "fluss_lab/client/write/bucket_queue.py"
 UPSERT = "fluss_lab/client/write/upsert_writer.py"
 LOOKUP = "fluss_lab/client/kv/lookuper.py"
 LOOKUP_WIRE = "fluss_lab/client/kv/lookup_codec.py"
+SHARED = "fluss_lab/client/kv/shared_calls.py"
+KEPT = "fluss_lab/client/kv/kept_lookupers.py"
 KV_SCAN = "fluss_lab/client/kv/kv_scan.py"
 FETCHING = "fluss_lab/client/log/fetch_codec.py"
 EVOLVE = "fluss_lab/records/log_records.py"
@@ -15,6 +17,8 @@ EVOLVE = "fluss_lab/records/log_records.py"
 IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"
 IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
+IN_SHARED = "tests/unit/client/kv/test_shared_calls.py"
+IN_KEPT = "tests/unit/client/kv/test_kept_lookupers.py"
 IN_KV_SCAN = "tests/unit/client/kv/test_kv_scan.py"
 IN_SCHEMAS = "tests/unit/client/cluster/test_schemas.py"
 IN_FETCHING = "tests/unit/client/log/test_fetch_codec.py"
@@ -96,6 +100,36 @@ CLIENT_KV = (
         "                self._connection.forget_partitions(self._info)\n",
         "                self._connection.forget_leaders()\n",
         (f"{IN_LOOKUP}::test_keys_of_partitions_that_do_not_exist_are_absent",),
+    ),
+    Mutant(
+        "rows_of_a_shared_call_given_to_others", "P4", LOOKUP,
+        "            place += 1\n",
+        "            place += 0\n",
+        (f"{IN_LOOKUP}::test_rows_of_one_call_go_each_to_its_lookup",),
+    ),
+    Mutant(
+        "key_out_of_range_shared", "P8", LOOKUP_WIRE,
+        "    return lambda value: -half <= value < half\n",
+        "    return lambda value: half > 0\n",
+        (f"{IN_LOOKUP}::test_lookups_at_once_of_keys_that_cannot_be_fail_by_themselves",),
+    ),
+    Mutant(
+        "waiting_lookups_try_a_server_that_is_away_one_call_after_another", "P12", SHARED,
+        "            self._let_go(lane, calls=0)\n",
+        "            lane.calls -= 0\n",
+        (f"{IN_SHARED}::test_when_no_server_answers_those_that_wait_try_by_themselves",),
+    ),
+    Mutant(
+        "kept_lookuper_misses_new_columns", "P4", KEPT,
+        "                if not (columns is None and kept.lookuper.is_outdated):",
+        "                if columns is None or not kept.lookuper.is_outdated:",
+        (f"{IN_KEPT}::test_columns_that_another_client_added_are_found",),
+    ),
+    Mutant(
+        "kept_lookuper_refuses_what_fits_now", "P13", KEPT,
+        "            except (InvalidError, NotFoundError):",
+        "            except ZeroDivisionError:",
+        (f"{IN_KEPT}::test_a_kept_one_of_a_table_made_anew_does_not_answer_for_it",),
     ),
     Mutant(
         "lost_scan_begun_again_in_the_middle", "P4", KV_SCAN,

@@ -16,6 +16,7 @@ from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
 from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.cluster.server_address import ServerAddress
+from fluss_lab.client.kv.kept_lookupers import KeptLookupers
 from fluss_lab.closing import Closing, OpenResources
 from fluss_lab.errors import (
     AuthenticationError,
@@ -109,6 +110,7 @@ class ClusterClient(Closing):
         #: The places of remote storage.
         self.remote_files = RemoteFiles(self.coordinator)
         self._without_lake: set[int] = set()
+        self._kept_lookupers = KeptLookupers()
         self.open_resources = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.
         self.sessions: set[int] = set()
@@ -330,6 +332,17 @@ class ClusterClient(Closing):
         metadata = self._cache()
         metadata.load(self.coordinator(), [])
         return metadata.server_ids()
+
+    @property
+    def kept_lookupers(self) -> KeptLookupers:
+        """Return the lookupers that this process keeps for lookups of tables again and again."""
+        self._cache()
+        return self._kept_lookupers
+
+    @property
+    def has_several_servers(self) -> bool:
+        """Return whether more than one tablet server was known when metadata were fetched last."""
+        return self._cache().has_several_servers
 
     def forget_leaders(self) -> None:
         """Drop what is known of who holds which bucket: it proved wrong."""

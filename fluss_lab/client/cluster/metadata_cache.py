@@ -108,6 +108,11 @@ class Metadata:
         with self._lock:
             return self._servers.get(server_id)
 
+    @property
+    def has_several_servers(self) -> bool:
+        """Return whether more than one tablet server is known."""
+        return len(self._servers) > 1
+
     def server_ids(self) -> list[int]:
         """Return the known tablet servers."""
         with self._lock:

@@ -70,6 +70,8 @@ class LookupCall:
         self._schema = nullable(projection.schema)
         #: By schema id: the schema of rows as the server sends them, and which columns of it must not be null.
         self._sent: dict[int, tuple[pa.Schema, tuple[int, ...]]] = {}
+        #: Of the answers so far.
+        self.newest_schema_id = info.schema_id
         #: The columns of a key, in the order in which they travel.
         self.key_columns: Sequence[str] = info.schema.primary_key
 
@@ -110,6 +112,7 @@ class LookupCall:
         what = f"{self._what}, bucket {part.bucket.bucket}"
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
+        self.newest_schema_id = max(self.newest_schema_id, schema_id)
         schema, filled = self._wire(schema_id)
         rows = answer_rows(payload, schema, what, filled)
         # As a list: most answers are about one key, and reducing an array takes longer than adding up a few numbers.
@@ -172,13 +175,24 @@ def answer_rows(
     return decode_rows(memoryview(data), schema, what, filled)
 
 
-#: Values of exactly these Python types are taken as they are, if Arrow does (it refuses integers out of range).
+#: Values of exactly these Python types are taken as they are; of integers, those that the type holds.
 _PLAIN: Final = {"TINYINT": int, "SMALLINT": int, "INT": int, "BIGINT": int, "STRING": str, "BYTES": bytes}
+_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+#: Keys with longer values are not gathered: they are no plain ones.
+_LENGTH_MAX: Final = 4096
 _FIRST: Final = np.zeros(1, dtype=np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainKey:
+    """One key: the values of its columns, and the partition that it is in."""
+
+    values: Sequence[int | str | bytes]
+    partition_id: int | None
+
+
 class PlainKeys:
-    """Makes parts of a lookup of single keys of one table, of exact Python types of integers, text and bytes only.
+    """Makes parts of lookups of single keys of one table, of exact Python types of integers, text and bytes only.
 
     All other keys, and all that are wrong, are left to `fluss_lab.model.values.row_input`, which takes more forms and says what
     is wrong. This way is ten times as fast, and half of what a lookup of a single key costs its client.
@@ -192,11 +206,11 @@ class PlainKeys:
         self._connection, self._info, self._router = connection, info, router
         columns = [info.schema.column(name) for name in info.schema.primary_key]
         self._plain = all(column.type.name in _PLAIN for column in columns)
-        self._columns = [(column.name, _PLAIN.get(column.type.name), column.type.arrow()) for column in columns]
+        self._columns = [(column.name, _PLAIN.get(column.type.name), _check_of(column.type.name)) for column in columns]
         self._schema = pa.schema([column.type.arrow_field(column.name) for column in columns])
 
-    def part(self, keys: object) -> BucketKeys | None:
-        """Return the part that looks a key up; None when it is not a plain one, or not of a known partition.
+    def key(self, keys: object) -> PlainKey | None:
+        """Return the one key that was given; None when it is not a plain one, or not of a known partition.
 
         Args:
             keys: The argument of `Lookuper.lookup`.
@@ -204,20 +218,35 @@ class PlainKeys:
         key = keys[0] if type(keys) is list and len(keys) == 1 else keys
         if not self._plain or not isinstance(key, Mapping) or len(key) != len(self._columns):
             return None
-        arrays = []
-        for name, kind, arrow in self._columns:
-            if type(value := key.get(name)) is not kind:
+        values: list[Any] = []
+        for name, kind, is_fit in self._columns:
+            value = key.get(name)
+            if type(value) is not kind or not is_fit(value):
                 return None
-            try:
-                arrays.append(pa.array([value], arrow))
-            except (pa.ArrowException, OverflowError, UnicodeError):
-                return None
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            values.append(value)
         partition_id = None
         if self._info.descriptor.partitioned_by and (partition_id := self._partition_id(key)) is None:
             return None
-        bucket = TableBucket(self._info.table_id, partition_id, self._router.bucket_of_first(batch))
-        return BucketKeys(bucket, batch, _FIRST)
+        return PlainKey(values, partition_id)
+
+    def parts(self, keys: Sequence[PlainKey]) -> list[BucketKeys]:
+        """Return the parts that look keys up; their positions are those of the keys."""
+        columns = zip(*(key.values for key in keys), strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        table_id = self._info.table_id
+        if len(keys) == 1:
+            bucket = TableBucket(table_id, keys[0].partition_id, self._router.bucket_of_first(batch))
+            return [BucketKeys(bucket, batch, _FIRST)]
+        places: dict[tuple[int | None, int], list[int]] = {}
+        for position, (key, number) in enumerate(zip(keys, self._router.buckets_of(batch), strict=True)):
+            places.setdefault((key.partition_id, number), []).append(position)
+        return [
+            BucketKeys(
+                TableBucket(table_id, *place), batch if len(places) == 1 else batch.take(pa.array(some)), np.array(some)
+            )
+            for place, some in places.items()
+        ]
 
     def _partition_id(self, key: Mapping[str, str]) -> int | None:
         try:
@@ -226,3 +255,22 @@ class PlainKeys:
             return None
         found = self._connection.partitions(self._info, refresh=False).get(name)
         return None if found is None else found.partition_id
+
+
+def _check_of(type_name: str) -> Callable[[Any], bool]:
+    """Return what tells whether a value of the right Python type is one of a type, and short."""
+    if type_name not in _BITS:
+        return _is_short
+    half = 1 << _BITS[type_name] - 1
+    return lambda value: -half <= value < half
+
+
+def _is_short(value: str | bytes) -> bool:
+    if len(value) > _LENGTH_MAX:
+        return False
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeError:
+            return False
+    return True

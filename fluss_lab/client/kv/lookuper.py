@@ -13,12 +13,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
-from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall, PlainKeys, PrefixCall, RowsFound, nullable
+from fluss_lab.client.kv.lookup_codec import (
+    BucketKeys,
+    LookupCall,
+    PlainKey,
+    PlainKeys,
+    PrefixCall,
+    RowsFound,
+    nullable,
+)
+from fluss_lab.client.kv.shared_calls import SHARED_MAX, Asked, SharedCalls
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
-    FlussError,
     InvalidRequestError,
     NotFoundError,
     PartitionNotFoundError,
@@ -42,6 +50,11 @@ FEWER_KEYS: Final = 4
 #: Calls on their way at once: one is answered while the next is encoded and the last decoded; servers have cores.
 CALLS_AT_ONCE: Final = 4
 
+#: A row that was found with others keeps their memory alive: beyond so many bytes it is copied.
+_KEPT_BYTES_MAX: Final = 1 << 16
+
+#: Rows that were found, and where among them the one is that was asked for.
+_Place: TypeAlias = tuple[pa.Table, int]
 _Positions: TypeAlias = npt.NDArray[np.int64]
 #: A reserved name, so that no key column has it.
 _POSITION: Final = "__offset"
@@ -73,6 +86,7 @@ class Lookuper(Closing):
         self._absent = pa.Table.from_arrays([pa.nulls(1, field.type) for field in self._schema], schema=self._schema)
         self._plain_keys = PlainKeys(connection, info, self._router)
         self._lookups, self._prefixes = LookupCall(info, self._projection), PrefixCall(info, self._projection)
+        self._shared: SharedCalls[PlainKey, _Place] = SharedCalls(self._look_up)
         self._starting = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
@@ -97,6 +111,11 @@ class Lookuper(Closing):
         """Return the Arrow schema of what is found: the columns wanted, all nullable."""
         return self._schema
 
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether an answer came from a newer schema of the table than this lookuper's."""
+        return max(self._lookups.newest_schema_id, self._prefixes.newest_schema_id) > self._info.schema_id
+
     def lookup(self, keys: object) -> pa.Table:
         """Return the row of each key, in the order of the keys; a key without a row has nulls in all columns.
 
@@ -113,7 +132,7 @@ class Lookuper(Closing):
 
         Cost: a call per bucket's server and 8,192 keys, several at the same time.
         """
-        if (part := self._plain_keys.part(keys)) is not None and (one := self._lookup_one(part)) is not None:
+        if (key := self._plain_keys.key(keys)) is not None and (one := self._lookup_one(key)) is not None:
             return one
         asked = _joined(record_batches(as_rows(keys), self._info.schema, self._info.schema.primary_key))
         found: list[pa.RecordBatch] = []
@@ -149,18 +168,53 @@ class Lookuper(Closing):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _lookup_one(self, part: BucketKeys) -> pa.Table | None:
+    def _lookup_one(self, key: PlainKey) -> pa.Table | None:
         """Look a single key up; None when that fails: the caller then retries."""
         if self._closed:
             return None
+        server = None
+        if self._connection.has_several_servers:
+            (part,) = self._plain_keys.parts((key,))
+            try:
+                server = self._connection.leaders((part.bucket,))[part.bucket]
+            except (UnavailableError, NotFoundError):
+                return None
+        if (found := self._shared.answer(key, server)) is None:
+            return None
+        rows, place = found
+        return rows if rows.num_rows == 1 else rows.slice(place, 1)
+
+    def _look_up(self, asked: Sequence[Asked[PlainKey, _Place]]) -> int:
+        """Make one call for single keys; see `SharedCalls`. What fails is left without an answer."""
+        shared_max = SHARED_MAX
+        parts = self._plain_keys.parts([each.what for each in asked])
         try:
-            leader = self._connection.leaders((part.bucket,))[part.bucket]
-            found = self._lookups.send(self._connection.gateway(leader), (part,))[0]
-        except (UnavailableError, NotFoundError):
-            return None
-        if isinstance(found, FlussError):
-            return None
-        return pa.Table.from_arrays(found.rows.columns, schema=self._schema) if len(found.rows) else self._absent
+            leaders = self._connection.leaders([part.bucket for part in parts])
+            for server in set(leaders.values()):
+                theirs = [part for part in parts if leaders[part.bucket] == server]
+                for part, found in zip(
+                    theirs, self._lookups.send(self._connection.gateway(server), theirs), strict=True
+                ):
+                    if isinstance(found, RowsFound):
+                        self._place(asked, part, found)
+                    elif isinstance(found, RecordTooLargeError):
+                        shared_max = max(1, len(asked) // FEWER_KEYS)
+        except UnavailableError:
+            return 0
+        except NotFoundError:
+            pass  # each then learns it by itself
+        return shared_max
+
+    def _place(self, asked: Sequence[Asked[PlainKey, _Place]], part: BucketKeys, found: RowsFound) -> None:
+        rows = pa.Table.from_arrays(found.rows.columns, schema=self._schema)
+        is_large = rows.num_rows > 1 and rows.nbytes > _KEPT_BYTES_MAX
+        absent, place = (self._absent, 0), 0
+        for position, mark in zip(part.positions.tolist(), found.marks.tolist(), strict=True):
+            if not mark:
+                asked[position].answer = absent
+                continue
+            asked[position].answer = (rows.take([place]).combine_chunks(), 0) if is_large else (rows, place)
+            place += 1
 
     def _call(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
         """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""

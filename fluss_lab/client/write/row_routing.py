@@ -65,6 +65,13 @@ class Router:
             return 0
         return int(self._buckets([batch.column(name) for name in self._table.bucket_key])[0])
 
+    def buckets_of(self, batch: pa.RecordBatch) -> list[int]:
+        """Return the bucket of each row of a batch. The table has a bucket key."""
+        if self._table.buckets == 1:
+            return [0] * batch.num_rows
+        found: list[int] = self._buckets([batch.column(name) for name in self._table.bucket_key]).tolist()
+        return found
+
     def _partitions(self, batch: pa.RecordBatch, base: int) -> tuple[list[str | None], _Ids | None]:
         """Return the names of the partitions in a batch, and which of them each row is of; None when there is one."""
         if not self._table.partitioned_by:

@@ -14,9 +14,11 @@ import pytest
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import lookuper as lookup
 from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall
+from fluss_lab.client.kv.shared_calls import CALLS_AT_ONCE
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     CorruptDataError,
+    FlussError,
     InternalError,
     InvalidPartitionError,
     InvalidRecordError,
@@ -182,6 +184,84 @@ def test_keys_of_partitions_that_do_not_exist_are_absent(connection, stranger, m
     assert [each.name for each in stranger.admin().partitions(info.path)] == ["a", "b"]
 
 
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+def looked_up_at_once(look, keys, threads=16):
+    """Look keys up by many threads, each key by itself; return the rows in the order of the keys."""
+    found = [None] * len(keys)
+    ready = threading.Barrier(threads)
+
+    def run(first):
+        ready.wait()
+        for index in range(first, len(keys), threads):
+            try:
+                found[index] = look(keys[index]).to_pylist()
+            except FlussError as error:
+                found[index] = type(error)
+
+    running = [threading.Thread(target=run, args=(first,)) for first in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return found
+
+
+def test_lookups_at_once_have_each_its_own_row(connection, filled, seed):
+    keys = [random.Random(seed).randrange(-10, 1010) for _ in range(2000)]
+    with connection.lookuper(filled.path, columns=["n", "id", "name"]) as lookuper:
+        found = looked_up_at_once(lookuper.lookup, [{"id": key} for key in keys])
+        assert found == [[row(key) if key % 2 == 0 and 0 <= key < 1000 else NOTHING] for key in keys]
+        assert lookuper.lookup({"id": 4}).schema == lookuper.schema
+
+
+def test_rows_of_one_call_go_each_to_its_lookup(connection, filled, monkeypatch):
+    threads, send, sizes = 16, LookupCall.send, []
+    with connection.lookuper(filled.path) as lookuper:
+
+        def when_all_wait(self, gateway, parts):
+            if len(sizes) < CALLS_AT_ONCE:
+                wait_until(lambda: len(lookuper._shared._lanes[None].waiting) == threads - CALLS_AT_ONCE, 30)
+            sizes.append(sum(len(part.positions) for part in parts))
+            return send(self, gateway, parts)
+
+        monkeypatch.setattr(LookupCall, "send", when_all_wait)
+        keys = [2, 4, 6, 8, 10, 12, 14, 16, 3, 18, 20, 22, 24, 26, 28, 5]
+        found = looked_up_at_once(lookuper.lookup, [{"id": key} for key in keys], threads)
+    assert found == [[NOTHING if key % 2 else row(key)] for key in keys]
+    assert sorted(sizes) == [1, 1, threads - CALLS_AT_ONCE]
+
+
+def test_lookups_at_once_of_keys_that_cannot_be_fail_by_themselves(connection, filled, seed):
+    keys = [random.Random(seed).choice([{"id": 2}, {"id": 2**63}, {"id": "a"}, {"id": 3}, {}]) for _ in range(400)]
+    with connection.lookuper(filled.path) as lookuper:
+        found = looked_up_at_once(lookuper.lookup, keys)
+    expected = {2: [row(2)], 3: [NOTHING]}
+    assert found == [expected.get(key.get("id"), InvalidRecordError) for key in keys]
+
+
+def test_lookups_at_once_in_partitions_and_of_texts(connection, stranger, make_table, seed):
+    info = make_table(
+        {"id": "string", "b": "bytes", "p": "string", "v": "smallint"},
+        primary_key=["p", "id", "b"], partitioned_by=["p"], bucket_key=["id"], buckets=2,
+    )  # fmt: skip
+    texts = ["", "x" * 5000, "ünï", "a\0b", "plain"]
+    rows = [{"id": text, "b": text.encode(), "p": p, "v": at} for at, text in enumerate(texts) for p in "ab"]
+    with connection.upsert_writer(info.path) as writer:
+        writer.upsert(rows)
+    keys = [{name: each[name] for name in ("id", "b", "p")} for each in rows] * 30
+    keys += [{"id": "plain", "b": b"", "p": "a"}, {"id": "plain", "b": b"plain", "p": "c"}] * 30
+    random.Random(seed).shuffle(keys)
+    with connection.lookuper(info.path, columns=["v"]) as lookuper:
+        found = looked_up_at_once(lookuper.lookup, keys)
+        stranger.admin().drop_partition(info.path, {"p": "a"})
+        later = looked_up_at_once(lookuper.lookup, keys)
+    there = {(each["id"], each["b"], each["p"]): each["v"] for each in rows}
+    assert found == [[{"v": there.get((key["id"], key["b"], key["p"]))}] for key in keys]
+    assert later == [[{"v": there.get((key["id"], key["b"], key["p"])) if key["p"] != "a" else None}] for key in keys]
+
+
 # -- prefixes -----------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +368,8 @@ def test_rows_too_large_for_one_answer_are_asked_for_by_fewer_keys():
                 writer.upsert(rows[at : at + 5]).result()
         with connection.lookuper(info.path) as lookuper:
             assert lookuper.lookup(rows[::-1]).to_pylist() == rows[::-1]
+            single = [{"g": each["g"], "id": each["id"]} for each in rows] * 3
+            assert looked_up_at_once(lookuper.lookup, single) == [[each] for each in rows] * 3
             found = lookuper.prefix_lookup({"g": list(range(10))})
             assert found["g"].to_pylist() == [group for group in range(10) for _ in range(10)]
             with connection.upsert_writer(info.path) as writer:
@@ -308,6 +390,8 @@ def test_more_keys_than_a_server_takes_at_once_are_asked_in_parts():
             writer.upsert({"id": np.arange(50), "n": np.arange(50) * 3})
         with connection.lookuper(info.path) as lookuper:
             assert lookuper.lookup({"id": np.arange(50)})["n"].to_pylist() == [3 * key for key in range(50)]
+            found = looked_up_at_once(lookuper.lookup, [{"id": key} for key in range(50)] * 5, threads=30)
+            assert found == [[{"id": key, "n": 3 * key}] for key in range(50)] * 5
 
 
 def test_lookups_outlive_a_restart_and_threads_share_a_lookuper():

@@ -1,0 +1,144 @@
+"""Lookups share calls: what waits goes out together, who gives up harms nobody, and nobody waits for a server that is away."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fluss_lab.client.kv.shared_calls import CALLS_AT_ONCE, SHARED_MAX, SharedCalls
+from fluss_lab.testing import wait_until
+
+
+class Server:
+    """Answers tenfold, once it is let."""
+
+    def __init__(self):
+        self.calls = []
+        self.open = threading.Event()
+        self.shared_max = SHARED_MAX
+        self.wrong = None
+
+    def send(self, asked):
+        self.calls.append([each.what for each in asked])
+        assert self.open.wait(30)
+        if self.wrong is not None:
+            raise self.wrong
+        if self.shared_max:
+            for each in asked:
+                each.answer = each.what * 10
+        return self.shared_max
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def ask(server):
+    """Looks something up in a thread of its own; the answers come into a dict."""
+    shared, answers, threads = SharedCalls(server.send), {}, []
+
+    def start(what, place="a"):
+        def look():
+            try:
+                answers[what] = shared.answer(what, place)
+            except ValueError as error:
+                answers[what] = error
+
+        threads.append(threading.Thread(target=look))
+        threads[-1].start()
+
+    start.answers, start.shared = answers, shared
+    yield start
+    server.open.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def waiting(ask, place="a"):
+    return len(ask.shared._lanes[place].waiting)
+
+
+def busy(ask, server, numbers):
+    """Have as many calls under way as there may be, and the numbers wait."""
+    for number in range(CALLS_AT_ONCE):
+        ask(1000 + number)
+    wait_until(lambda: len(server.calls) == CALLS_AT_ONCE, 30)
+    for number in numbers:
+        ask(number)
+    wait_until(lambda: waiting(ask) == len(numbers), 30)
+
+
+def test_a_lookup_alone_is_sent_at_once_and_those_that_wait_go_out_together(server, ask):
+    busy(ask, server, range(20))
+    assert server.calls == [[1000], [1001]]
+    server.open.set()
+    wait_until(lambda: len(ask.answers) == 22, 30)
+    assert ask.answers == {each: each * 10 for each in [1000, 1001, *range(20)]}
+    shared = server.calls[2:]
+    assert sorted(each for call in shared for each in call) == list(range(20))
+    assert len(shared) <= CALLS_AT_ONCE
+    ask(77)
+    wait_until(lambda: 77 in ask.answers, 30)
+    assert ask.shared._lanes["a"].calls == 0
+
+
+def test_a_call_has_so_many_lookups_as_the_last_one_found_possible(server, ask):
+    server.shared_max = 3
+    busy(ask, server, range(20))
+    server.open.set()
+    wait_until(lambda: len(ask.answers) == 22, 30)
+    assert max(map(len, server.calls)) <= 3
+
+
+def test_a_server_that_hangs_delays_only_its_own(server, ask):
+    busy(ask, server, range(5))
+    ask(50, "b")
+    wait_until(lambda: [50] in server.calls, 30)
+    assert not ask.answers
+
+
+def test_when_no_server_answers_those_that_wait_try_by_themselves(server, ask):
+    busy(ask, server, range(5))
+    server.shared_max = 0
+    server.open.set()
+    wait_until(lambda: len(ask.answers) == 7, 30)
+    assert set(ask.answers.values()) == {None}
+    assert all(len(call) == 1 for call in server.calls)
+    server.shared_max = SHARED_MAX
+    ask(8)
+    wait_until(lambda: 8 in ask.answers, 30)
+    assert ask.answers[8] == 80
+
+
+def test_a_defect_is_told_to_who_sent_and_leaves_nobody_waiting(server, ask):
+    busy(ask, server, range(5))
+    server.wrong = ValueError("a defect")
+    server.open.set()
+    wait_until(lambda: len(ask.answers) == 7, 30)
+    assert all(ask.answers[number] is None for number in range(5))
+    assert ask.answers[1000] is server.wrong
+    wait_until(lambda: ask.shared._lanes["a"].calls == 0, 30)
+
+
+def test_who_is_interrupted_leaves_and_the_others_have_their_answers(server, ask):
+    busy(ask, server, range(3))
+    main = threading.main_thread().ident
+    interrupter = threading.Thread(target=_interrupt_once, args=(main, lambda: waiting(ask) == 4))
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        ask.shared.answer(99, "a")
+    interrupter.join(30)
+    server.open.set()
+    wait_until(lambda: len(ask.answers) == 5, 30)
+    assert ask.answers == {each: each * 10 for each in [1000, 1001, 0, 1, 2]}
+
+
+def _interrupt_once(thread, condition):
+    import signal
+
+    wait_until(condition, 30)
+    signal.pthread_kill(thread, signal.SIGINT)
