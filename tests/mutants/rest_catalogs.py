@@ -10,6 +10,9 @@ IN_REST_COMMITS = "tests/unit/lake/iceberg/commit/test_rest_commits.py"
 EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 FOLDERS = "fluss_lab/lake/iceberg/table/table_folders.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_rest_expiry.py"
+HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
+PLANNER = "fluss_lab/tiering/round/round_planner.py"
+IN_KILL = "tests/crash/test_rest_kill.py"
 MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
 IN_FOLDERS = "tests/unit/lake/iceberg/table/test_table_folders.py"
 STORE_ERRORS = "fluss_lab/lake/iceberg/files/store_errors.py"
@@ -20,6 +23,23 @@ FIRST = "fluss_lab/lake/iceberg/commit/first_snapshot.py"
 IN_FIRST = "tests/unit/lake/iceberg/commit/test_first_snapshot.py"
 
 REST_CATALOGS = (
+    Mutant(
+        "a_snapshot_follows_any_that_is_not_shown",
+        "P11",
+        HISTORY,
+        "(newer and str(known_snapshot_id) in _parents(newer[-1]))",
+        "(newer and _parents(newer[-1]))",
+        (f"{IN_FIRST}::test_a_snapshot_that_is_not_shown_is_followed_where_the_next_one_says_so",),
+    ),
+    Mutant(
+        "what_was_committed_is_hidden_by_the_fence",
+        "P6",
+        PLANNER,
+        "        _, known = self._registered(table, lake, self._partitions(table))",
+        "        known_id, found = self._known(table)\n"
+        "        _, known = self._missing_snapshot(table, lake, self._partitions(table), known_id, found)",
+        (f"{IN_KILL}::test_a_tierer_killed_anywhere_around_its_commit_over_a_catalog_that_hides_history",),
+    ),
     Mutant(
         "a_late_note_forgets_a_compaction",
         "P11",

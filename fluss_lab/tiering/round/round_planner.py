@@ -191,29 +191,37 @@ class RoundPlanner:
         self._enumerator.renew(self._assignment)
         # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
         partitions = self._partitions(table)
-        known_id, known = self._known(table)
-        missing, merged = self._missing_snapshot(table, lake, partitions, known_id, known)
-        if missing is not None:
-            # What a predecessor committed and did not live to register.
-            newer = advanced_buckets(merged, known)
-            first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
-            self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
-            known_id, known = missing.snapshot_id, merged
-            failpoint("tiering.register.after")
+        known_id, known = self._registered(table, lake, partitions)
         return planned_id, partitions, known_id, known
 
     def _partitions(self, table: TableInfo) -> list[PartitionInfo]:
         return self._connection.admin().partitions(table.path) if table.descriptor.partitioned_by else []
 
     def _fence(self, table: TableInfo, lake: LakeCommitter[Any, Any]) -> None:
-        """Commit an empty snapshot: whatever a predecessor planned, should it still live, can not be committed any more."""
+        """Commit an empty snapshot: whatever a predecessor planned, should it still live, can not be committed any more.
+
+        What the predecessor did commit is registered first: some catalogs show no snapshot but the newest.
+        """
         planned_id = lake.current_snapshot_id()
         self._enumerator.renew(self._assignment)
-        known_id, known = self._known(table)
-        _, merged = self._missing_snapshot(table, lake, self._partitions(table), known_id, known)
-        TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(merged, known, planned_id)
+        _, known = self._registered(table, lake, self._partitions(table))
+        TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(known, planned_id)
         self._must_fence = False
         failpoint("tiering.fence.after")
+
+    def _registered(
+        self, table: TableInfo, lake: LakeCommitter[Any, Any], partitions: Sequence[PartitionInfo]
+    ) -> tuple[int | None, LakeOffsets]:
+        """Return the snapshot and offsets that the cluster knows, once it knows what was committed and never registered."""
+        known_id, known = self._known(table)
+        missing, merged = self._missing_snapshot(table, lake, partitions, known_id, known)
+        if missing is None:
+            return known_id, known
+        newer = advanced_buckets(merged, known)
+        first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
+        self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
+        failpoint("tiering.register.after")
+        return missing.snapshot_id, merged
 
     def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
         try:

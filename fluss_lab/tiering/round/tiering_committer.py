@@ -161,18 +161,17 @@ class TieringCommitter:
         except CommitOutcomeUnknownError as error:
             return self._look_up(known_snapshot_id, error)
 
-    def fence(self, offsets: LakeOffsets, known: LakeOffsets, planned_id: int | None) -> int:
+    def fence(self, known: LakeOffsets, planned_id: int | None) -> int:
         """Commit an empty snapshot, so that no commit planned before it can succeed any more.
 
         Args:
-            offsets: How far each bucket is tiered, with what a predecessor committed and Fluss does not know.
-            known: How far Fluss knows.
+            known: How far each bucket is tiered; Fluss knows it.
             planned_id: The newest lake snapshot.
 
         Raises:
             CommitConflictError: Another commit came in between: look again.
         """
-        return self._lake.commit(self._lake.to_committable([]), planned_id, self._properties(offsets, known))
+        return self._lake.commit(self._lake.to_committable([]), planned_id, self._properties(known, known))
 
     def _properties(
         self, offsets: LakeOffsets, known: LakeOffsets, starts: Mapping[TableBucket, int] | None = None

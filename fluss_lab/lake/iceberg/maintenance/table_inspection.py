@@ -88,8 +88,13 @@ def file_infos(
     infos = []
     for partition, bucket in sorted(state, key=lambda key: (key[0] or "", key[1])):
         found = state[(partition, bucket)]
-        for file in [*(each.file for each in found.data), *(each.file for each in found.deletes)]:
+        # Of data files without metrics the offsets were read already.
+        for file, offsets in [
+            *((each.file, (each.min_offset, each.max_offset)) for each in found.data),
+            *((each.file, None) for each in found.deletes),
+        ]:
             ranges = _ranges(file, offset_id, timestamp_id)
+            ranges[:2] = ranges[:2] if offsets is None else offsets
             infos.append(
                 LakeFileInfo(
                     file.file_path, _CONTENTS[file.content], partition, bucket, file.record_count,

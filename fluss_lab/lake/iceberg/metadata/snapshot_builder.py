@@ -43,8 +43,10 @@ from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges,
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import (
     FIRST_ROWS,
+    PARENTS_KEY,
     START_KEY,
     main_line,
+    parents_text,
     starts_offsets,
     summaries,
 )
@@ -277,6 +279,8 @@ def _summary(
     given = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
     if starts_offsets(parent):
         given = {**given, START_KEY: FIRST_ROWS}
+    if parent is not None and not isinstance(lake.catalog, MetastoreCatalog):
+        given = {**given, PARENTS_KEY: parents_text(parent)}
     # pyiceberg counts totals for three operations only; they do not depend on it.
     counted = update_snapshot_summaries(
         Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 START_KEY: Final = "fluss-history-start"
 EMPTY_START: Final = "empty"
 FIRST_ROWS: Final = "rows"
+#: Of our snapshots in catalogs that are servers: the ids of the snapshots before, which some of them (Nessie) show neither themselves
+#: nor by id, the newest first, back to one that says how far buckets are tiered; and how many at most.
+PARENTS_KEY: Final = "fluss-parent-snapshots"
+PARENTS_MAX: Final = 64
 
 
 def main_line(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -72,6 +76,8 @@ def keeps_rows(snapshot: Snapshot) -> bool:
 def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[Snapshot]:
     """Return the snapshots of the main branch after a known one, the newest first; all for None.
 
+    The known one need not be shown, if the oldest that is shown is ours and says that only ours are in between.
+
     Raises:
         LakeSnapshotNotFoundError: The known one is not on the main branch any more.
     """
@@ -80,7 +86,7 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
         if snapshot.snapshot_id == known_snapshot_id:
             return newer
         newer.append(snapshot)
-    if known_snapshot_id is None:
+    if known_snapshot_id is None or (newer and str(known_snapshot_id) in _parents(newer[-1])):
         return newer
     exists = any(snapshot.snapshot_id == known_snapshot_id for snapshot in lake.metadata.snapshots)
     reason = (
@@ -91,6 +97,16 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
         f"history (found {len(newer)} snapshot(s), the newest is {lake.metadata.current_snapshot_id}): {reason}. Roll the "
         f"table forward again, or run 'fluss-lab repair {path} --adopt' to accept the lake as it is"
     )
+
+
+def parents_text(parent: Snapshot) -> str:
+    """Return the value of `PARENTS_KEY` for the snapshot that follows one."""
+    older = [] if BUCKET_OFFSET_KEY in summary_of(parent) else _parents(parent)
+    return " ".join([str(parent.snapshot_id), *older][:PARENTS_MAX])
+
+
+def _parents(snapshot: Snapshot) -> list[str]:
+    return summary_of(snapshot).get(PARENTS_KEY, "").split() if is_ours(snapshot) else []
 
 
 def check_shown(lake: Table, path: TablePath) -> None:

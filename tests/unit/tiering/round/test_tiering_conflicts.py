@@ -91,7 +91,7 @@ def test_a_round_that_loses_the_race_plans_again(tables):
         table = tables.connection.admin().table_info(info.path)
         with committer_of(tables, table) as lake:
             offset = tables.known(info).offsets
-            TieringCommitter(lake, assignment, "other").fence(offset, offset, lake.current_snapshot_id())
+            TieringCommitter(lake, assignment, "other").fence(offset, lake.current_snapshot_id())
 
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 1.0)
@@ -123,7 +123,7 @@ def test_a_round_that_always_loses_gives_up(tables):
         turns.append(1)
         with committer_of(tables, table) as lake:
             offsets = tables.known(info).offsets
-            TieringCommitter(lake, assignment, f"o{len(turns)}").fence(offsets, offsets, lake.current_snapshot_id())
+            TieringCommitter(lake, assignment, f"o{len(turns)}").fence(offsets, lake.current_snapshot_id())
 
     options = TieringOptions(replans_max=2)
     with pytest.raises(CommitConflictError):

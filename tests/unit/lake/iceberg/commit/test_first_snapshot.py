@@ -153,6 +153,37 @@ def test_what_a_hidden_history_may_say_is_not_taken_for_nothing(hiding):
     assert committer.missing_lake_snapshot(second) is None
 
 
+def test_a_snapshot_that_is_not_shown_is_followed_where_the_next_one_says_so(hiding):
+    """What a round committed before it died is registered; what is known of no line of snapshots stays an error."""
+    lake = RestLake(hiding)
+    info = lake.table(COLUMNS, properties=QUICK, buckets=2)
+    rows = pa.record_batch({"id": [1, 2]})
+    first = lake.append(info, rows)
+    second = lake.append(info, rows, 2)
+    assert [each.parent_snapshot_id for each in lake.load(info).metadata.snapshots] == [None]
+    found = lake.committer(info).missing_lake_snapshot(first)
+    assert found.snapshot_id == second
+    assert {bucket: offset.end for (_, bucket), offset in found.offsets.items()} == {0: 4}
+    third = lake.append(info, rows, 4)
+    with pytest.raises(LakeSnapshotNotFoundError, match="not in the main branch's history"):
+        lake.committer(info).missing_lake_snapshot(first)
+    foreign = lake.load(info)
+    foreign.append(foreign.scan().to_arrow().slice(0, 0))
+    with pytest.raises(LakeSnapshotNotFoundError, match="not in the main branch's history"):
+        lake.committer(info).missing_lake_snapshot(third)
+
+
+def test_snapshots_without_offsets_are_followed_back_to_one_with_them(hiding):
+    lake = RestLake(hiding)
+    info = lake.table({"id": "bigint", "p": "string"}, partitioned_by=["p"], properties=QUICK)
+    first = lake.load(info).metadata.current_snapshot_id
+    for number in (1, 2, 3):
+        lake.catalog.drop_partition(info, PartitionInfo(number, f"p{number}"))
+    assert lake.committer(info).missing_lake_snapshot(first).offsets == {}
+    with pytest.raises(LakeSnapshotNotFoundError):
+        lake.committer(info).missing_lake_snapshot(first + 1)
+
+
 def test_snapshots_without_offsets_before_the_first_round_hide_nothing(hiding):
     lake = RestLake(hiding)
     info = lake.table({"id": "bigint", "p": "string"}, partitioned_by=["p"], properties=QUICK)
