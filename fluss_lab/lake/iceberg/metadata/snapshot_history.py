@@ -95,7 +95,8 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
     raise LakeSnapshotNotFoundError(
         f"lake table {path}: snapshot {known_snapshot_id}, the newest that the cluster knows, is not in the main branch's "
         f"history (found {len(newer)} snapshot(s), the newest is {lake.metadata.current_snapshot_id}): {reason}. Roll the "
-        f"table forward again, or run 'fluss-lab repair {path} --adopt' to accept the lake as it is"
+        f"table forward again, or run 'fluss-lab repair {path} --adopt' to accept the lake as it is; should the catalog have "
+        "answered with an old copy of the table, the next round finds it"
     )
 
 
