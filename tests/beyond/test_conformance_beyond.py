@@ -15,11 +15,6 @@ NOT_OF_NESSIE = {
     **dict.fromkeys(
         (
             "test_columns_are_added",
-            "test_partitions_come_and_go",
-            "test_rounds_that_fail",
-            "test_rounds_of_a_primary_key_table_that_fail",
-            "test_a_log_tables_round_that_dies",
-            "test_a_keyed_tables_round_that_dies",
             "test_any_range_of_a_changelog_comes_back",
             "test_what_the_lake_does_not_hold_of_a_changelog_is_told",
             "test_the_changelog_of_a_partition_made_again",
@@ -29,8 +24,6 @@ NOT_OF_NESSIE = {
             "test_where_the_lake_begins",
             "test_random_rounds",
             "test_older_snapshots_stay_as_they_were",
-            "test_an_empty_commit_fences",
-            "test_buckets_are_emptied",
             "test_a_partition_is_dropped",
             "test_the_same_commit_again_is_the_snapshot_that_it_made",
             "test_what_the_cluster_does_not_know_is_found",
@@ -38,8 +31,6 @@ NOT_OF_NESSIE = {
             "test_concurrent_committers_make_one_line",
             "test_the_newest_of_ours_is_found_for_repair",
             "test_random_histories_at_random_stops",
-            # What the dead one committed cannot be told from a history that is hidden: an error, and `repair --adopt`.
-            "test_a_tierer_that_dies",
             "test_a_partition_made_again_is_another_one",
         ),
         HISTORY,

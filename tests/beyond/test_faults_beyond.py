@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +12,7 @@ from fluss_lab.errors import FlussError, InternalError, TieringInProgressError
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.service.tiering_service import TieringService
+from tests.beyond.proxied import ProxiedLake
 from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
 from tools.beyond.faults import (
     ACCESS_DENIED,
@@ -20,7 +22,9 @@ from tools.beyond.faults import (
     UNAVAILABLE,
     Answer,
     CutAnswer,
+    Delay,
     Hang,
+    Hold,
     LoseAnswer,
     Reset,
     SwapAnswer,
@@ -30,12 +34,8 @@ from tools.beyond.pinned_parts import PartUnavailableError
 
 pytestmark = [pytest.mark.beyond, pytest.mark.slow]
 
-#: Waits that a test can wait for; tables that are due at once.
-SHORT = {
-    "datalake.iceberg.rest.client.socket-timeout-ms": "2000",
-    "datalake.iceberg.s3.request-timeout": "2",
-    "datalake.iceberg.s3.connect-timeout": "2",
-}
+#: Waits that a test can wait for, in seconds, by catalog: a JVM on a busy machine may take more; tables that are due at once.
+WAITS_S = {"rest": 2, "iceberg": 15, "nessie": 15}
 SOON = {"table.datalake.freshness": "50ms", "iceberg.commit.status-check.min-wait-ms": "1"}
 #: A round gives up after what its requests may take: some tens of times the two seconds above.
 PATIENCE_S = 180.0
@@ -63,9 +63,33 @@ ONCE = {
 }
 
 
+#: Those where it matters what the server is.
+ONCE_OF_SERVERS = (
+    "catalog resets",
+    "catalog resets after a commit",
+    "catalog does not know of a commit",
+    "catalog is not available",
+)
+
+
+@pytest.fixture(scope="module", params=["rest"])
+def lake(request, backends, tmp_path_factory):
+    with ProxiedLake(backends, request.param, tmp_path_factory.mktemp("beyond")) as found:
+        found.options |= short(WAITS_S[request.param])
+        yield found
+
+
+def short(wait_s):
+    return {
+        "datalake.iceberg.rest.client.socket-timeout-ms": str(wait_s * 1000),
+        "datalake.iceberg.s3.request-timeout": str(wait_s),
+        "datalake.iceberg.s3.connect-timeout": str(wait_s),
+    }
+
+
 @pytest.fixture(scope="module")
 def tables(lake):
-    with EmbeddedCluster(options={**TAKEOVER, **lake.options, **SHORT}) as cluster:
+    with EmbeddedCluster(options={**TAKEOVER, **lake.options}) as cluster:
         yield Tables(cluster)
 
 
@@ -85,7 +109,11 @@ def tier(tables, info):
             assert time.monotonic() < deadline_s
 
 
-@pytest.mark.parametrize("fault", ONCE)
+@pytest.mark.parametrize(
+    ("lake", "fault"),
+    [*(("rest", fault) for fault in ONCE), *(("nessie", fault) for fault in ONCE_OF_SERVERS)],
+    indirect=["lake"],
+)
 def test_a_round_in_which_any_one_request_is_harmed(lake, tables, name, fault):
     side, harm, method = ONCE[fault]
     proxy = getattr(lake, side)
@@ -150,6 +178,74 @@ OUTAGES = {
     "catalog hangs": lambda lake, _: harmed(lake.catalog, Hang()),
     "catalog unavailable": lambda lake, _: harmed(lake.catalog, UNAVAILABLE),
 }
+
+
+#: How long each request takes longer; of Nessie's tables those of the catalog, as it says itself where its store is.
+LATENCY_S = 0.2
+
+
+@pytest.mark.parametrize("lake", ["rest", "iceberg", "nessie"], indirect=True)
+def test_latency_alone_fails_nothing_and_has_nothing_asked_twice(lake, tables, name):
+    info = tables.create(name, buckets=2, bucket_key=["id"], properties=SOON)
+    for _ in range(2):
+        tables.append(info, 8)
+        tier(tables, info)
+    tables.append(info, 8)
+    with lake.counted() as quick:
+        tier(tables, info)
+    for proxy in (lake.catalog, lake.store):
+        proxy.arm(Delay(LATENCY_S), times=None)
+    tables.append(info, 8)
+    began_s = time.monotonic()
+    try:
+        with lake.counted() as slowed:
+            tier(tables, info)
+    finally:
+        lake.heal()
+    took_s, requests = time.monotonic() - began_s, slowed.catalog.total() + slowed.store.total()
+    print(f"{requests} requests, {LATENCY_S} s later each: {took_s:.1f} s")
+    assert slowed.catalog == quick.catalog
+    assert slowed.store == quick.store
+    assert took_s < ROUND_S
+    tables.check(info)
+
+
+#: Which request is under way, and which server is killed then. Nessie says itself where its store is: no proxy stands before that.
+MIDWAY = {
+    "nessie as it commits": ("catalog", "POST", "nessie"),
+    "minio as nessie commits": ("catalog", "POST", "minio"),
+    "minio as files are written": ("store", "PUT", "minio"),
+}
+
+
+@pytest.mark.parametrize(
+    ("lake", "midway"),
+    [("rest" if midway == "minio as files are written" else "nessie", midway) for midway in MIDWAY],
+    indirect=["lake"],
+)
+def test_a_server_killed_in_the_middle_of_a_round_and_back(request, lake, tables, name, midway):
+    side, method, killed = MIDWAY[midway]
+    proxy, server = getattr(lake, side), request.getfixturevalue(killed).process
+    info = tables.create(name, buckets=2, bucket_key=["id"], properties=SOON)
+    tables.append(info, 8)
+    tier(tables, info)
+    tables.append(info, 8)
+    under_way = proxy.arm(Hold(), method=method)
+    with ThreadPoolExecutor(1) as pool:
+        tiering = pool.submit(tier, tables, info)
+        assert under_way.held.wait(ROUND_S)
+        server.kill()
+        try:
+            lake.heal()
+            error = tiering.exception(PATIENCE_S)
+        finally:
+            server.start()
+    print(f"{midway}: {type(error).__name__}: {error}")
+    assert isinstance(error, FlussError)
+    assert not isinstance(error, InternalError)
+    assert lake.secret not in str(error)
+    tier(tables, info)
+    tables.check(info)
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
