@@ -34,6 +34,7 @@ from fluss_lab.model.json_codec import to_plain
 
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
+    from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache
     from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
 
@@ -53,12 +54,13 @@ class IcebergLakeStorage(
             what `LakeSource.pinned_properties` gave.
 
     Nothing is connected to before the first use. Safe in any thread; what it makes is for one thread each, the catalog
-    excepted. What it makes shares decoded manifests, so keep one storage per process.
+    excepted. What it makes shares decoded manifests and delete events, so keep one storage per process.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._access = PinnedAccess(properties) if METADATA_LOCATION in properties else CatalogAccess(properties)
         self._entries: EntryCache | None = None
+        self._ended: EndedCache | None = None
 
     @property
     def format_name(self) -> str:
@@ -124,7 +126,7 @@ class IcebergLakeStorage(
         """Return a reader of a table's rows."""
         from fluss_lab.lake.iceberg.read.row_source import IcebergLakeSource
 
-        return IcebergLakeSource(self._access, self._entry_cache(), table)
+        return IcebergLakeSource(self._access, self._entry_cache(), table, self._ended_cache())
 
     def create_fluss_log_source(self, table: TableInfo) -> FlussLogSource:
         """Return the log of a table as the lake holds it."""
@@ -164,6 +166,16 @@ class IcebergLakeStorage(
         if self._entries is None:
             self._entries = EntryCache()
         return self._entries
+
+    def _ended_cache(self) -> EndedCache | None:
+        """Return what sources share; None of a store, where a file that is gone is known by opening it alone."""
+        if self.local_folder is None:
+            return None
+        from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache
+
+        if self._ended is None:
+            self._ended = EndedCache()
+        return self._ended
 
 
 class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "IcebergCommittable"]):

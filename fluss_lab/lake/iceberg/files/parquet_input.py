@@ -82,6 +82,17 @@ def check_file(location: str, size_bytes: int) -> None:
     check_parquet(path)
 
 
+def file_stamp(location: str) -> tuple[int, ...] | None:
+    """Return what tells a file of this machine from another under its name; None of one that is gone, empty elsewhere."""
+    if (path := local_path(location)) is None:
+        return ()
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
 def open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
     """Return a Parquet file that compares the checksums of its pages; errors are Arrow's."""
     return pq.ParquetFile(stream, page_checksum_verification=True, **options)

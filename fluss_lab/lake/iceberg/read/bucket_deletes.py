@@ -9,6 +9,7 @@ have no time: what they delete is gone at every stop.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,13 @@ from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
-from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors, side_by_side
+from fluss_lab.lake.iceberg.files.parquet_input import (
+    check_footer,
+    file_stamp,
+    open_parquet,
+    parquet_errors,
+    side_by_side,
+)
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes, open_delete_file
@@ -159,23 +166,33 @@ class EventsBefore:
 
 
 class EndedCache:
-    """What whole delete files end, kept for the next read: they never change. Used by one thread.
+    """What whole delete files end, kept for the next read: they never change. Safe in any thread.
+
+    A file of this machine counts as the same while its length, time of change and inode are: one that was removed, or
+    damaged, since is opened again, for its error.
 
     Args:
         bytes_max: The least recently used are dropped when it is more.
     """
 
     def __init__(self, bytes_max: int = ENDED_BYTES_MAX) -> None:
-        self._kept: LRUCache[str, NDArray[np.int64]] = LRUCache(bytes_max, getsizeof=lambda ended: ended.nbytes)
+        self._kept: LRUCache[tuple[str, tuple[int, ...]], NDArray[np.int64]] = LRUCache(
+            bytes_max, getsizeof=lambda ended: ended.nbytes
+        )
+        self._lock = threading.Lock()
 
     def get(self, path: str) -> NDArray[np.int64] | None:
         """Return what a file ends, if that is kept."""
-        return self._kept.get(path)
+        stamp = file_stamp(path)
+        with self._lock:
+            return None if stamp is None else self._kept.get((path, stamp))
 
     def keep(self, path: str, ended: NDArray[np.int64]) -> None:
         """Keep what a file ends, unless that alone is more than is kept."""
-        if ended.nbytes <= self._kept.maxsize:
-            self._kept[path] = ended
+        stamp = file_stamp(path)
+        with self._lock:
+            if stamp is not None and ended.nbytes <= self._kept.maxsize:
+                self._kept[path, stamp] = ended
 
 
 class EndedRows:

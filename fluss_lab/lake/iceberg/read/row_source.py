@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,8 +47,11 @@ if TYPE_CHECKING:
 class IcebergLakeSource(LakeSource):
     """Reads a table's Iceberg snapshots. Used by one thread."""
 
-    def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
+    def __init__(
+        self, access: CatalogAccess, entries: EntryCache, table: TableInfo, ended: EndedCache | None = None
+    ) -> None:
         self._table = LakeTable(access, entries, table)
+        self._ended = EndedCache() if ended is None else ended
         self._deletes: tuple[tuple[str, ...], int | None, BucketDeletes] | None = None
 
     def plan(
@@ -175,10 +177,6 @@ class IcebergLakeSource(LakeSource):
         if stop is not None and stop <= split.max_offset:
             dead = DeadRows(stop=stop) if dead is None else replace(dead, stop=stop)
         return WantedFile(split.path, detail.snapshot_id, split.rows, split.size_bytes, detail.ascends, dead)
-
-    @cached_property
-    def _ended(self) -> EndedCache:
-        return EndedCache()
 
     def _deletes_of(self, split: LakeSplit, detail: _SplitDetail, stop: int | None) -> BucketDeletes:
         """Return what deletes rows of a split; loaded once for splits of one bucket that follow one another."""

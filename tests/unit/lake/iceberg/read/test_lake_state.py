@@ -426,12 +426,22 @@ def test_deletes_are_loaded_for_each_stop(lake):
 def test_what_delete_files_end_is_kept_within_bounds():
     cache = EndedCache(bytes_max=80)
     first, second, third = (np.arange(4, dtype=np.int64) + number for number in range(3))
-    for path, ended in (("a", first), ("b", second), ("b", second)):
+    for path, ended in (("s3://a", first), ("s3://b", second), ("s3://b", second)):
         cache.keep(path, ended)
-    assert cache.get("a") is first
+    assert cache.get("s3://a") is first
     # 32 bytes each: the third is one too many, and "b" was not asked for.
-    cache.keep("c", third)
-    assert [cache.get(path) is None for path in "abc"] == [False, True, False]
+    cache.keep("s3://c", third)
+    assert [cache.get(f"s3://{path}") is None for path in "abc"] == [False, True, False]
     # More than all that is kept: the others stay.
-    cache.keep("d", np.arange(100, dtype=np.int64))
-    assert [cache.get(path) is None for path in "abcd"] == [False, True, False, True]
+    cache.keep("s3://d", np.arange(100, dtype=np.int64))
+    assert [cache.get(f"s3://{path}") is None for path in "abcd"] == [False, True, False, True]
+
+
+def test_sources_share_what_delete_files_end_until_a_file_is_another(tmp_path):
+    cache, path = EndedCache(), tmp_path / "deletes.parquet"
+    path.write_bytes(b"one")
+    ended = np.arange(3, dtype=np.int64)
+    cache.keep(str(path), ended)
+    assert cache.get(str(path)) is ended
+    path.write_bytes(b"other")
+    assert cache.get(str(path)) is None
