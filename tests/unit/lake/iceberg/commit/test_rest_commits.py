@@ -105,8 +105,8 @@ def test_a_refused_token_while_committing_is_renewed_and_the_commit_done_once(re
 
 
 def test_an_answer_that_does_not_come_is_an_unknown_outcome_too(rest):
-    lake, info, committer, planned, result = begun(rest, **{"rest.client.socket-timeout-ms": "150"})
-    rest.faults = [Fault("commit", 500, done=True, wait_s=0.5)]
+    lake, info, committer, planned, result = begun(rest, **{"rest.client.socket-timeout-ms": "600"})
+    rest.faults = [Fault("commit", 500, done=True, wait_s=1.2)]
     commit(committer, planned, result)
     assert rows_of(lake, info) == [1, 1, 2, 2]
 
