@@ -21,15 +21,18 @@ from tools.beyond.postgres_server import PostgresServer
 Server = TypeVar("Server", bound=Closing)
 
 #: What is fetched or built where it is not there: minutes, once.
-FETCHED = (minio_program, nessie_jar, nessie_java, iceberg_rest_jars, prepare_stock_spark)
+FETCHED = (minio_program, nessie_jar, nessie_java, iceberg_rest_jars)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch parts before the first test: a test that took so long would look as if it hung, and what is said not be seen."""
-    if session.config.option.collectonly or not any(each.get_closest_marker("beyond") for each in session.items):
+    chosen = [each for each in session.items if isinstance(each, pytest.Function) and each.get_closest_marker("beyond")]
+    if session.config.option.collectonly or not chosen:
         return
+    # Stock Spark is more than all the rest.
+    stock = (prepare_stock_spark,) if any("stock" in each.fixturenames for each in chosen) else ()
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        for fetch in FETCHED:
+        for fetch in (*FETCHED, *stock):
             try:
                 fetch()
             except (PartUnavailableError, StockSparkUnavailableError) as error:
