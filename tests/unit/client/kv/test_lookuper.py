@@ -217,12 +217,15 @@ def test_lookups_at_once_have_each_its_own_row(connection, filled, seed):
 
 
 def test_rows_of_one_call_go_each_to_its_lookup(connection, filled, monkeypatch):
-    threads, send, sizes = 16, LookupCall.send, []
+    threads, send, sizes, all_wait = 16, LookupCall.send, [], threading.Event()
     with connection.lookuper(filled.path) as lookuper:
 
+        def do_all_wait():
+            return all_wait.is_set() or len(lookuper._shared._lanes[None].waiting) == threads - CALLS_AT_ONCE
+
         def when_all_wait(self, gateway, parts):
-            if len(sizes) < CALLS_AT_ONCE:
-                wait_until(lambda: len(lookuper._shared._lanes[None].waiting) == threads - CALLS_AT_ONCE, 30)
+            wait_until(do_all_wait, 30)
+            all_wait.set()
             sizes.append(sum(len(part.positions) for part in parts))
             return send(self, gateway, parts)
 
