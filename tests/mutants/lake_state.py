@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
 FILE_SCAN = "fluss_lab/lake/iceberg/read/data_file_scan.py"
+PARQUET_INPUT = "fluss_lab/lake/iceberg/files/parquet_input.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 SNAPSHOT_FILES = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
@@ -52,6 +53,12 @@ LAKE_STATE = (
         "hits = places[offsets[places] == wanted]",
         "hits = places[offsets[places] >= wanted]",
         (f"{IN_STATE}::test_offsets_that_are_no_rows_end_none",),
+    ),
+    Mutant(
+        "another_delete_file_under_a_name_taken_for_the_kept_one", "P11", PARQUET_INPUT,
+        "    return found.st_size, found.st_mtime_ns, found.st_ino\n",
+        "    return ()\n",
+        (f"{IN_STATE}::test_sources_share_what_delete_files_end_until_a_file_is_another",),
     ),
     Mutant(
         "events_after_the_stop_count", "P4", BUCKET_DELETES,
