@@ -90,7 +90,8 @@ def _scalars(values: Sequence[Any], target: DataType, place: CellPosition) -> pa
     arrow = target.arrow()
     if target.name in {"TIMESTAMP", "TIMESTAMP_LTZ"}:
         _check_zones(values, target, place)
-        fine = any(getattr(value, "nanosecond", 0) for value in values)  # pandas.Timestamp has them
+        finer = any(hasattr(kind, "nanosecond") for kind in set(map(type, values)))  # pandas.Timestamp has them
+        fine = finer and any(getattr(value, "nanosecond", 0) for value in values)
         arrow = pa.timestamp("ns" if fine else "us", arrow.tz)
     elif target.name == "TIME":
         _check_zones(values, target, place)
@@ -118,6 +119,9 @@ def _converted(values: Sequence[Any], arrow: pa.DataType, target: DataType, plac
 
 def _check_zones(values: Sequence[Any], target: DataType, place: CellPosition) -> None:
     aware = target.name == "TIMESTAMP_LTZ"
+    zones = {type(value.tzinfo) for value in values if value is not None}
+    if type(None) not in zones if aware else zones <= {type(None)}:
+        return
     for index, value in enumerate(values):
         if value is not None and (value.tzinfo is not None) != aware:
             why = "a time without a zone; give it the one it is meant in" if aware else "a time with a time zone"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -68,6 +69,12 @@ def gathered_rows(rows: Any) -> Any:
 def spark_as_arrow(rows: Any) -> Any:
     """Return a Spark frame's rows as Arrow; anything else as it is."""
     return rows.toArrow() if type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow") else rows
+
+
+def is_row(rows: Mapping[Any, Any]) -> bool:
+    """Tell whether a dict is one row, not columns: one of its values cannot be a column."""
+    columns = (list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)
+    return not all(isinstance(value, columns) or is_series(value) for value in rows.values())
 
 
 def record_batches(
@@ -200,7 +207,22 @@ def _columns_table(columns: Mapping[Any, Any], form: _Form) -> pa.Table:
 
 
 def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
+    values = _cells(rows, form)
+    return pa.table({name: array_of(values[name], dtype, _place(name)) for name, dtype in form.wanted})
+
+
+def _cells(rows: Sequence[Any], form: _Form) -> dict[str, list[Any]]:
+    """Return the values of each wanted column, None for what a row leaves out.
+
+    Raises:
+        InvalidRecordError: What is given is no dict, or has not the columns wanted.
+    """
     wanted = form.types.keys()
+    if set(map(type, rows)) == {dict} and set(map(len, rows)) == {len(wanted)}:
+        try:  # as many names as are wanted, and all of these: so no others
+            return {name: list(map(itemgetter(name), rows)) for name in wanted}
+        except KeyError:
+            pass  # the long way fills what may be left out, and names what may not
     known = wanted | form.spare
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -215,9 +237,7 @@ def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
             raise InvalidRecordError(
                 f"row {index}: column {missing!r} is missing; expected each of {', '.join(wanted)}; nothing was sent"
             )
-    return pa.table(
-        {name: array_of([row.get(name) for row in rows], dtype, _place(name)) for name, dtype in form.wanted}
-    )
+    return {name: [row.get(name) for row in rows] for name in wanted}
 
 
 def _place(name: str) -> CellPosition:
