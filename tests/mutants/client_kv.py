@@ -16,6 +16,7 @@ EVOLVE = "fluss_lab/records/log_records.py"
 
 IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"
+IN_GATHERED = "tests/unit/client/write/test_gathered_rows.py"
 IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
 IN_SHARED = "tests/unit/client/kv/test_shared_calls.py"
 IN_KEPT = "tests/unit/client/kv/test_kept_lookupers.py"
@@ -31,6 +32,36 @@ CLIENT_KV = (
         "        if self.complete and (missing := [name for name, _ in self.wanted if name not in taken]):",
         "        if not taken and (missing := [name for name, _ in self.wanted if name not in taken]):",
         (f"{IN_UPSERT}::test_a_partial_update_needs_every_column_it_names",),
+    ),
+    Mutant(
+        "made_of_another_value_at_a_glance", "P8", "fluss_lab/model/values/plain_rows.py",
+        "            if getattr(found, own) is not row.get(name):",
+        "            if getattr(found, own) != row.get(name, self):",
+        ("tests/unit/model/values/test_plain_rows.py::test_what_passes_becomes_what_the_long_way_makes_of_it",),
+    ),
+    Mutant(
+        "text_without_bytes_let_through", "P8", "fluss_lab/model/values/plain_rows.py",
+        "            if text is not None and not text.isascii() and not _is_unicode(text):",
+        "            if text is not None and text.isascii() and not _is_unicode(text):",
+        (f"{IN_GATHERED}::test_a_wrong_row_is_refused_when_it_is_given_and_no_other_is",),
+    ),
+    Mutant(
+        "single_rows_overtaken_by_calls", "P4", WRITER,
+        "            if self._single is not None:\n                self._single.drain()\n            self._queue_rows",
+        "            self._queue_rows",
+        (f"{IN_GATHERED}::test_rows_keep_their_order_among_calls_of_other_forms",),
+    ),
+    Mutant(
+        "single_row_that_came_late_left_behind", "P1", "fluss_lab/client/write/gathered_rows.py",
+        "                    if 0 <= gathering.place_of(row) < (gathering.taken or 0):",
+        "                    if 0 <= gathering.place_of(row):",
+        (f"{IN_GATHERED}::test_a_row_that_comes_late_goes_with_the_next",),
+    ),
+    Mutant(
+        "gathered_rows_not_told", "P12", WRITER,
+        "unsent=progress.unsent + gathered)",
+        "unsent=progress.unsent)",
+        (f"{IN_GATHERED}::test_gathered_rows_are_told_settled_and_abandoned",),
     ),
     Mutant(
         "partial_update_without_its_key", "P8", UPSERT,

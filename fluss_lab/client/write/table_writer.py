@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import BatchSender
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
+from fluss_lab.client.write.gathered_rows import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
 from fluss_lab.client.write.write_requests import Appends, WriteKind
@@ -41,7 +43,8 @@ from fluss_lab.model.config.options import (
     WRITER_STOP_TIMEOUT,
 )
 from fluss_lab.model.names import partition_values
-from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.plain_rows import PlainRows
+from fluss_lab.model.values.row_input import is_row, record_batches
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
@@ -85,6 +88,9 @@ class TableWriter:
         self._router: Router | None = None
         self._sender: BatchSender | None = None
         self._closed = self._is_abandoned = False
+        #: Of rows given one at a time; None: they are calls like any others.
+        self._single: RowGatherer[Any] | None = None
+        self._took_single = False
         connection.remember(info)
 
     def __repr__(self) -> str:
@@ -104,7 +110,7 @@ class TableWriter:
                 self._stop(error)
                 return
             try:
-                self._accumulator.wait_settled()
+                self._settled()
                 self._end()
                 held.deliver()
             except KeyboardInterrupt as stop:
@@ -119,7 +125,7 @@ class TableWriter:
         Raises:
             FlussError: What the first failed call failed with, unless its future was read already.
         """
-        if (error := self._accumulator.wait_settled()) is not None:
+        if (error := self._settled()) is not None:
             raise error
 
     def close(self) -> None:
@@ -132,7 +138,7 @@ class TableWriter:
         """
         with Held() as held:
             try:
-                error = self._accumulator.wait_settled()
+                error = self._settled()
                 self._end()
                 held.deliver()
             except KeyboardInterrupt as stop:
@@ -146,7 +152,8 @@ class TableWriter:
 
     def progress(self) -> WriteProgress:
         """Return what became of all rows that the writer was given."""
-        return self._accumulator.progress()
+        progress, gathered = self._accumulator.progress(), self._gathered
+        return replace(progress, rows=progress.rows + gathered, unsent=progress.unsent + gathered)
 
     def settle(self) -> WriteResult:
         """Finish what an interrupt stopped or a failure left, each row once; see `WriteInterruptedError.settle`."""
@@ -154,21 +161,21 @@ class TableWriter:
         with Held():
             if self._is_abandoned:
                 raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
-            if self._closed and self._accumulator.reopen():
+            if self._closed and (self._accumulator.reopen() or self._gathered):
                 self._connection.open_resources.add(self, self.close)
                 self._sender = self._new_sender()
             try:
-                error = self._accumulator.wait_settled()
+                error = self._settled()
                 if self._closed:
                     self._end()
             except KeyboardInterrupt as stop:
                 self._stop(stop)
                 raise
-            if error is not None or self._accumulator.progress().unsent:
+            if error is not None or self.progress().unsent:
                 failure = error or InvalidRequestError(f"{self._what}: refused again")
                 self._tell_partial(failure)
                 raise failure
-            progress = self._accumulator.progress()
+            progress = self.progress()
         offsets = {place: each.offsets for place, each in progress.acknowledged.items()}
         return WriteResult(progress.rows, offsets, time.monotonic() - started)
 
@@ -178,6 +185,9 @@ class TableWriter:
             self._closed = self._is_abandoned = True
             self._accumulator.close()
             self._accumulator.abandon(WriteInterruptedError(f"{self._what}: abandoned"))
+            if self._single is not None:
+                with self._queueing:
+                    self._single.fail(WriteInterruptedError(f"{self._what}: abandoned"))
 
     def _stop(self, stop: KeyboardInterrupt) -> None:
         """After an interrupt: send no more, and say what was written. A writer without rows just ends.
@@ -190,14 +200,17 @@ class TableWriter:
         if self._sender is not None:
             with suppress(KeyboardInterrupt):  # a second one: it is enough waited
                 self._sender.join(WRITER_STOP_TIMEOUT.of(self._connection.options) / 1000)
+        if self._single is not None:
+            with suppress(KeyboardInterrupt):
+                self._single.end()
         self._connection.open_resources.remove(self)
-        progress = self._accumulator.progress()
+        progress = self.progress()
         if progress.rows:
             raise WriteStoppedError(progress.text(self._what, "interrupted"), UnsettledWrite(self)) from stop
 
     def _tell_partial(self, error: FlussError) -> None:
         """Raise `WriteInterruptedError` from an error that left a part of the rows written, or in doubt."""
-        progress = self._accumulator.progress()
+        progress = self.progress()
         if progress.is_partial and not isinstance(error, WriteInterruptedError):
             raise WriteInterruptedError(progress.text(self._what, "failed"), UnsettledWrite(self)) from error
 
@@ -207,48 +220,97 @@ class TableWriter:
         """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
         started = time.monotonic()
         with self._queueing, Held() as held:
-            self._check_open()
-            runs = self._prepared().route(batches)
-            rows = sum(batch.num_rows for batch in batches)
-            partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
-            # Rows to delete in a partition that does not exist are not there.
-            present = [run for run in runs if run.partition is None or run.partition in partitions]
-            pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
-            write = WriteCall(future, rows, started, len(pieces))
-            if not pieces:
-                write.settle()
-                return future
-            queued = [
-                (self._queue(run, partitions), BucketRows(write, part, size_bytes, change))
-                for run, part, size_bytes in pieces
-            ]
-            while not self._accumulator.add(write, queued):
-                self._renew({queue.bucket: queue for queue, _ in queued})
+            self._ready()
+            if self._single is not None:
+                self._single.drain()
+            self._queue_rows(future, batches, change, started)
             try:
                 held.deliver()
             except KeyboardInterrupt as stop:
+                rows = sum(batch.num_rows for batch in batches)
                 text = (
                     f"{self._what}: interrupted: the {rows:,} rows of this call are queued and are sent; do not give "
                 )
                 raise WriteStoppedError(text + "them again. settle() waits for them", UnsettledWrite(self)) from stop
         return future
 
+    def _one_by_one(
+        self, plain: PlainRows | None, new_future: Callable[[], WriteFuture], change: ChangeType, form: pa.Schema
+    ) -> None:
+        """Begin to take rows one at a time, where that can be: in a table without partitions, which always has its buckets.
+
+        Args:
+            plain: What they are checked by; None: that cannot be.
+            new_future: Makes the future of some of them.
+            change: What is done with each.
+            form: The schema in which they travel.
+        """
+        self._took_single = True
+        if plain is None or self._info.descriptor.partitioned_by:
+            return
+
+        def queue(future: WriteFuture, rows: pa.RecordBatch, started: float) -> None:
+            self._queue_rows(future, [pa.RecordBatch.from_arrays(rows.columns, schema=form)], change, started)
+
+        with self._queueing:
+            if self._single is None:
+                self._single = RowGatherer(plain, new_future, self._ready, queue, self._queueing, str(self._info.path))
+
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _gathered(self) -> int:
+        return 0 if self._single is None else self._single.rows
+
+    def _settled(self) -> FlussError | None:
+        """Wait until every call is settled; return the first error that no caller has read yet."""
+        failed: FlussError | None = None
+        if self._single is not None:
+            try:
+                with self._queueing, Held():
+                    self._single.drain()
+            except FlussError as error:
+                failed = error
+        return self._accumulator.wait_settled() or failed
 
     def _end(self) -> None:
         with self._queueing:
             self._closed = True
+        if self._single is not None:
+            self._single.end()
         self._accumulator.close()
         if self._sender is not None:
             self._sender.join(self._connection.request_timeout_ms / 1000)
         self._connection.open_resources.remove(self)
 
-    def _check_open(self) -> None:
+    def _ready(self) -> None:
+        """Check that the writer is open; get a writer id and start the senders, at the first call."""
         if self._closed:
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
+        self._prepared()
+
+    def _queue_rows(
+        self, future: WriteFuture, batches: Sequence[pa.RecordBatch], change: ChangeType, started: float
+    ) -> None:
+        """Queue checked rows as one call; wait for room. The lock is held."""
+        runs = self._prepared().route(batches)
+        rows = sum(batch.num_rows for batch in batches)
+        partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
+        # Rows to delete in a partition that does not exist are not there.
+        present = [run for run in runs if run.partition is None or run.partition in partitions]
+        pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
+        write = WriteCall(future, rows, started, len(pieces))
+        if not pieces:
+            write.settle()
+            return
+        queued = [
+            (self._queue(run, partitions), BucketRows(write, part, size_bytes, change))
+            for run, part, size_bytes in pieces
+        ]
+        while not self._accumulator.add(write, queued):
+            self._renew({queue.bucket: queue for queue, _ in queued})
 
     def _prepared(self) -> Router:
-        """Get a writer id and start the senders, at the first call."""
         if self._router is None:
             self._writer_id = self._new_writer_id()
             self._connection.open_resources.add(self, self.close)
@@ -355,7 +417,9 @@ class AppendWriter(TableWriter):
         holds ``client.writer.buffer-memory-size`` unacknowledged bytes.
 
         Args:
-            rows: See `fluss_lab.model.values.row_input.record_batches`. They must not be changed before the future is done.
+            rows: See `fluss_lab.model.values.row_input.record_batches`; or one row as a dict. Rows given so travel with
+                those given just before and after, all of which have one future. They must not be changed before it is
+                done.
 
         Raises:
             InvalidRecordError, InvalidPartitionError: The rows do not fit; the text names column, row and value.
@@ -363,4 +427,12 @@ class AppendWriter(TableWriter):
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """
+        if type(rows) is dict and rows:
+            if not self._took_single:
+                schema = self._info.schema
+                self._one_by_one(PlainRows.of(schema), AppendResult, ChangeType.APPEND_ONLY, schema.arrow_schema)
+            if (single := self._single) is not None and (row := single.look_at(rows)) is not None:
+                added: AppendResult = single.add(row)
+                return added
+            rows = [rows] if is_row(rows) else rows
         return self._write(AppendResult(), record_batches(rows, self._info.schema), ChangeType.APPEND_ONLY)

@@ -15,7 +15,8 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
-from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.plain_rows import PlainRows
+from fluss_lab.model.values.row_input import is_row, record_batches
 from fluss_lab.records import fit_to_schema
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class UpsertWriter(TableWriter):
         holds ``client.writer.buffer-memory-size`` unacknowledged bytes.
 
         Args:
-            rows: See `fluss_lab.model.values.row_input.record_batches`. Of two rows of one key the later one counts. With
-                `columns`, each row must give each of them; other columns are left out. Rows must not be changed before
+            rows: See `fluss_lab.model.values.row_input.record_batches`, or one row as a dict: see `AppendWriter.append`. Of
+                two rows of one key the later one counts. With `columns`, each row must give each of them; other columns are left out. Rows must not be changed before
                 the future is done.
 
         Raises:
@@ -70,6 +71,14 @@ class UpsertWriter(TableWriter):
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """
+        if type(rows) is dict and rows:
+            if not self._took_single:
+                plain = PlainRows.of(self._info.schema, self._columns)
+                self._one_by_one(plain, UpsertResult, ChangeType.UPDATE_AFTER, self._body)
+            if (single := self._single) is not None and (row := single.look_at(rows)) is not None:
+                added: UpsertResult = single.add(row)
+                return added
+            rows = [rows] if is_row(rows) else rows
         batches = record_batches(rows, self._info.schema, self._columns)
         bodies = [pa.RecordBatch.from_arrays(batch.columns, schema=self._body) for batch in batches]
         return self._write(UpsertResult(), bodies, ChangeType.UPDATE_AFTER)
