@@ -36,7 +36,7 @@ CLIENT_KV = (
     Mutant(
         "made_of_another_value_at_a_glance", "P8", "fluss_lab/model/values/plain_rows.py",
         "            if getattr(found, own) is not row.get(name):",
-        "            if getattr(found, own) != row.get(name, self):",
+        "            if getattr(found, own) is row:",
         ("tests/unit/model/values/test_plain_rows.py::test_what_passes_becomes_what_the_long_way_makes_of_it",),
     ),
     Mutant(
@@ -56,6 +56,18 @@ CLIENT_KV = (
         "                    if 0 <= gathering.place_of(row) < (gathering.taken or 0):",
         "                    if 0 <= gathering.place_of(row):",
         (f"{IN_GATHERED}::test_a_row_that_comes_late_goes_with_the_next",),
+    ),
+    Mutant(
+        "batches_of_a_request_that_the_answer_does_not_cover", "P1", KINDS,
+        "        if edges[-1] != end:\n            return None\n    found",
+        "        if not edges:\n            return None\n    found",
+        (f"{IN_WRITING}::test_the_batches_of_a_request_share_its_offsets_and_only_all_of_them",),
+    ),
+    Mutant(
+        "more_batches_together_than_the_server_remembers", "P1", QUEUES,
+        "not self.waiting or len(self.unacked) >= UNACKED_MAX:",
+        "not self.waiting:",
+        (f"{IN_WRITING}::test_no_more_batches_travel_together_than_the_server_remembers",),
     ),
     Mutant(
         "gathered_rows_not_told", "P12", WRITER,

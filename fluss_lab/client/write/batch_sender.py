@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.write.bucket_queue import WriteBatch
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, RecordAccumulator
-from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
+from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind, shares_of
 from fluss_lab.errors import (
     AuthenticationError,
     FlussError,
@@ -100,7 +101,10 @@ class BatchSender:
             if batch.payload is None:
                 batch.payload = self._encoded(batch)
         left_ms = _left_ms(batches)
-        encoded = [(batch.queue.bucket, batch.payload or []) for batch in batches]
+        groups = [list(each) for _, each in groupby(batches, key=lambda batch: batch.queue.bucket)]
+        encoded = [
+            (group[0].queue.bucket, [part for batch in group for part in batch.payload or []]) for group in groups
+        ]
         leader = batches[0].queue.leader
         try:
             gateway = self._connection.gateway(leader if leader is not None else -1)
@@ -110,7 +114,7 @@ class BatchSender:
             for batch in batches:
                 self._handle_failure(batch, error)
             return
-        self._handle_answers(batches, answers)
+        self._handle_answers(groups, answers)
 
     def _encoded(self, batch: WriteBatch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
         rows = [piece.rows for piece in batch.pieces]
@@ -127,7 +131,7 @@ class BatchSender:
 
     def _resolve_leaders(self, batches: list[WriteBatch]) -> list[WriteBatch]:
         """Look up leaders that are not known; return the batches of one server, the others come back for later."""
-        unknown = [batch.queue.bucket for batch in batches if batch.queue.leader is None]
+        unknown = list(dict.fromkeys(batch.queue.bucket for batch in batches if batch.queue.leader is None))
         if unknown:
             try:
                 attempts = self._attempts(batches)
@@ -164,14 +168,21 @@ class BatchSender:
                 self._accumulator.reenqueue(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
-    def _handle_answers(self, batches: list[WriteBatch], answers: Sequence[WriteAnswer | FlussError]) -> None:
-        for batch, answer in zip(batches, answers, strict=True):
+    def _handle_answers(self, groups: list[list[WriteBatch]], answers: Sequence[WriteAnswer | FlussError]) -> None:
+        for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, FlussError):
-                self._handle_failure(batch, answer)
-            elif (ranges := self._kind.ranges(batch, answer.base_offset, answer.end_offset)) is None:
-                found = f"offsets [{answer.base_offset}, {answer.end_offset}) for {batch.rows} rows"
-                self._handle_failure(batch, InternalError(f"bucket {batch.queue.bucket}: the server answered {found}"))
-            else:
+                for batch in group:
+                    self._handle_failure(batch, answer)
+                continue
+            shares = shares_of(self._kind, group, answer.base_offset, answer.end_offset)
+            if shares is None:
+                rows = sum(batch.rows for batch in group)
+                found = f"offsets [{answer.base_offset}, {answer.end_offset}) for {rows} rows"
+                for batch in group:
+                    wrong = InternalError(f"bucket {batch.queue.bucket}: the server answered {found}")
+                    self._handle_failure(batch, wrong)
+                continue
+            for batch, ranges in zip(group, shares, strict=True):
                 self._accumulator.acknowledged(batch, ranges)
 
     def _handle_failure(self, batch: WriteBatch, error: FlussError) -> None:

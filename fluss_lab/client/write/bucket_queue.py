@@ -192,6 +192,12 @@ class BucketQueue:
         """Return at most how many bytes the next batch has."""
         return self.unacked[0].size_bytes if self.resending else max(self.waiting[0].size_bytes, joined_bytes)
 
+    def follows(self, joined_bytes: int, room_bytes: int) -> bool:
+        """Return whether another batch may travel with the one taken last. One that is sent again travels alone."""
+        if self.resending or self.rows_max is not None or not self.waiting or len(self.unacked) >= UNACKED_MAX:
+            return False
+        return self.next_bytes(joined_bytes) <= room_bytes
+
     def take(self, joined_bytes: int, timeout_s: float) -> WriteBatch:
         """Return the next batch to send: the oldest to be sent again, or a new one of what waits."""
         if self.resending:

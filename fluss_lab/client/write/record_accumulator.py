@@ -26,6 +26,8 @@ from fluss_lab.model.names import BucketKey
 JOINED_BYTES: Final = 1 << 20
 #: One request: messages of 1 to 16 MB travel equally fast, and one batch alone may have 8 MB.
 REQUEST_BYTES: Final = 8 << 20
+#: Batches of one bucket travel together up to this size: a call costs both sides what half a megabyte costs them.
+GROUPED_BYTES: Final = 2 << 20
 #: One request is on its way while the next is encoded; a server that hangs holds no more threads than these.
 REQUESTS_PER_SERVER: Final = 2
 
@@ -37,13 +39,15 @@ class RecordAccumulator:
         buffer_bytes: Unacknowledged bytes beyond which `add` waits.
         batch_bytes: Largest batch.
         timeout_s: How long a bucket may go without acknowledgement before its rows are given up.
+        batches_max: Batches of a bucket in one request, at most.
     """
 
-    def __init__(self, buffer_bytes: int, batch_bytes: int, timeout_s: float) -> None:
+    def __init__(self, buffer_bytes: int, batch_bytes: int, timeout_s: float, batches_max: int = 1) -> None:
         self._buffer_bytes = buffer_bytes
         self._joined_bytes = min(JOINED_BYTES, batch_bytes)
         self._request_bytes = REQUEST_BYTES
         self._timeout_s = timeout_s
+        self._batches_max = batches_max
         self._changed = Monitor()
         self._queues: dict[TableBucket, BucketQueue] = {}
         #: Those that hold rows, in the order of their turns.
@@ -174,7 +178,7 @@ class RecordAccumulator:
     # -- the senders' side -------------------------------------------------------------------------------------------
 
     def take(self) -> list[WriteBatch] | None:
-        """Wait for and return batches to send, at most one a bucket, all for one server; None after `close`.
+        """Wait for and return batches to send, those of a bucket one after another, all for one server; None after `close`.
 
         A thread that calls has finished its last request.
         """
@@ -210,12 +214,17 @@ class RecordAccumulator:
             too_much = drained and total + queue.next_bytes(self._joined_bytes) > self._request_bytes
             if queue.leader != ready[0].leader or too_much:
                 continue
-            batch = queue.take(self._joined_bytes, self._timeout_s)
+            taken = [queue.take(self._joined_bytes, self._timeout_s)]
+            size = taken[0].size_bytes
+            room = min(GROUPED_BYTES, self._request_bytes - total)
+            while len(taken) < self._batches_max and queue.follows(self._joined_bytes, room - size):
+                taken.append(queue.take(self._joined_bytes, self._timeout_s))
+                size += taken[-1].size_bytes
             queue.encoding = True
-            drained.append(batch)
+            drained += taken
             # A bucket that was served goes to the end, so that every bucket has its turn.
             self._active[queue.bucket] = self._active.pop(queue.bucket)
-            total += batch.size_bytes
+            total += size
         return drained
 
     def mark_sent(self, batches: Iterable[WriteBatch]) -> None:

@@ -82,7 +82,8 @@ class TableWriter:
         self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
         self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
         buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
-        self._accumulator = RecordAccumulator(buffer_bytes, self._batch_bytes, connection.request_timeout_ms / 1000)
+        timeout_s = connection.request_timeout_ms / 1000
+        self._accumulator = RecordAccumulator(buffer_bytes, self._batch_bytes, timeout_s, kind.batches_max)
         self._queueing = threading.Lock()
         self._writer_id: int | None = None
         self._router: Router | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from fluss_lab.client.write.bucket_queue import WriteBatch
+from fluss_lab.client.write.bucket_queue import UNACKED_MAX, WriteBatch
 from fluss_lab.errors import FlussError, InternalError, error_from_code
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records.batch import Buffer
@@ -19,7 +19,7 @@ ACKS: Final = 1
 #: An upsert makes at most a record for the row before and one for the row after.
 CHANGES_PER_ROW_MAX: Final = 2
 
-#: A bucket and the encoded bytes of a batch for it.
+#: A bucket and the encoded bytes of a batch for it, or of several.
 EncodedBatch: TypeAlias = tuple[TableBucket, Sequence[Buffer]]
 #: What a server answers about one bucket.
 WriteAnswer: TypeAlias = pb.PbProduceLogRespForBucket | pb.PbPutKvRespForBucket
@@ -34,10 +34,15 @@ class WriteKind(Protocol):
         """Return what is done to the table, for messages: ``append to``."""
         ...
 
+    @property
+    def batches_max(self) -> int:
+        """Return how many batches of a bucket a request may carry; they are written all or none."""
+        ...
+
     def send(
         self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
     ) -> list[WriteAnswer | FlussError]:
-        """Send batches, one a bucket, in one request; return the answer or the error of each, in their order.
+        """Send payloads, one a bucket, in one request; return the answer or the error of each, in their order.
 
         Raises:
             FlussError: The server did not answer, or refused the whole.
@@ -57,6 +62,7 @@ class Appends:
     """Rows appended to a log table: each becomes one record."""
 
     verb: Final = "append to"
+    batches_max: Final = UNACKED_MAX
 
     def __init__(self, info: TableInfo) -> None:
         self._table_id = info.table_id
@@ -85,6 +91,7 @@ class Upserts:
     """
 
     verb: Final = "upsert into"
+    batches_max: Final = 1
 
     def __init__(self, info: TableInfo, target_columns: Sequence[int]) -> None:
         self._table_id = info.table_id
@@ -108,6 +115,26 @@ class Upserts:
         if not base <= end <= base + CHANGES_PER_ROW_MAX * batch.rows:
             return None
         return [(base, end)] * len(batch.pieces)
+
+
+def shares_of(
+    kind: WriteKind, batches: Sequence[WriteBatch], base: int, end: int
+) -> list[list[tuple[int, int]]] | None:
+    """Return the offsets of each piece of each batch of one payload whose records are at ``[base, end)``.
+
+    Several batches, of rows that are appended, lie behind one another, without anything between them.
+
+    Returns:
+        None when that cannot be.
+    """
+    edges = [base, end]
+    if len(batches) > 1:
+        edges = list(accumulate((batch.rows for batch in batches), initial=base))
+        if edges[-1] != end:
+            return None
+    found = [kind.ranges(batch, *share) for batch, share in zip(batches, pairwise(edges), strict=True)]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) else None
 
 
 def _frame(request: R, batches: Sequence[EncodedBatch]) -> Frame[R]:

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client.write.bucket_queue import UNACKED_MAX, BucketQueue, BucketRows, WriteBatch, WriteCall
-from fluss_lab.client.write.write_requests import Appends, Upserts
+from fluss_lab.client.write.record_accumulator import GROUPED_BYTES, RecordAccumulator
+from fluss_lab.client.write.write_requests import Appends, Upserts, shares_of
 from fluss_lab.client.write.write_result import UpsertResult
 from fluss_lab.errors import InternalError, PartitionNotFoundError
 from fluss_lab.model import ChangeType, TableBucket, TableInfo, TablePath, make_descriptor
@@ -113,6 +114,54 @@ def test_no_more_batches_are_taken_than_the_server_remembers():
     while queue.ready_at() is not None:
         queue.take(0, 60.0)
     assert len(queue.unacked) == UNACKED_MAX
+
+
+def test_batches_of_a_bucket_travel_together_up_to_a_size():
+    accumulator = RecordAccumulator(PLENTY, PLENTY, 60.0, Appends.batches_max)
+    queues = [accumulator.queue(TableBucket(7, None, bucket), None, 1) for bucket in range(2)]
+    given = [large_piece(index, GROUPED_BYTES * 2 // 5) for index in range(6)]
+    for index, each in enumerate(given):
+        assert accumulator.add(each.write, [(queues[index // 4], each)])
+    for queue in queues:
+        queue.leader = 0
+    taken = accumulator.take()
+    assert [(batch.queue.bucket.bucket, batch.sequence, ids(batch)) for batch in taken] == [
+        (0, 0, [0]), (0, 1, [1]), (1, 0, [4]), (1, 1, [5]),
+    ]  # fmt: skip
+    assert all(queue.encoding for queue in queues)
+
+
+def large_piece(number, size_bytes):
+    rows = pa.record_batch({"id": pa.array([number], pa.int64())})
+    return BucketRows(WriteCall(UpsertResult(), 1, 0.0, 1), rows, size_bytes)
+
+
+def test_no_more_batches_travel_together_than_the_server_remembers():
+    queue = filled(*[piece(index, index + 1) for index in range(20)])
+    while queue.follows(0, PLENTY):
+        queue.take(0, 60.0)
+    assert len(queue.unacked) == UNACKED_MAX
+
+
+def test_a_batch_that_comes_back_travels_alone():
+    queue = filled(*[piece(index, index + 1) for index in range(20)])
+    assert take(queue) is not None
+    queue.waiting.append(piece(20, 21))
+    assert queue.follows(0, PLENTY)
+    assert not queue.follows(0, 0)
+    came_back(queue)
+    assert not queue.follows(0, PLENTY)
+
+
+def test_the_batches_of_a_request_share_its_offsets_and_only_all_of_them():
+    kind = Appends(INFO)
+    batches = [batch_of(piece(0, 4), piece(4, 10)), batch_of(piece(10, 13))]
+    assert shares_of(kind, batches, 7, 20) == [[(7, 11), (11, 17)], [(17, 20)]]
+    for end in (17, 19, 21):
+        assert shares_of(kind, batches, 7, end) is None
+    assert shares_of(kind, batches[:1], 7, 17) == [[(7, 11), (11, 17)]]
+    assert shares_of(kind, batches[:1], 7, 16) is None
+    assert shares_of(Upserts(INFO, []), batches[:1], 7, 16) == [[(7, 16)] * 2]
 
 
 def batch_of(*pieces):
