@@ -98,6 +98,7 @@ def _measure(keys: int, bytes_max: int) -> dict[str, float]:
             if memory is not None:
                 memory.wait()
         found = {"load": keys / (time.perf_counter() - started), "load_cpu_s": time.process_time() - cpu}
+        del order
         _look(memory)
         found["private_mb"] = _own_mb() - empty_mb
         found["private_key"] = found["private_mb"] * (1 << 20) / store.row_count
