@@ -1,4 +1,8 @@
-"""The curated notebooks: each run by papermill as a job, and what its cells show."""
+"""The curated notebooks, each run once by papermill, and what its cells show.
+
+They run in one kernel, one after another: half of the time would be the start of kernels and Sparks. The numbered ones in kernels of
+their own: the quickstart's test, and `tests/campaigns/test_notebooks_again.py`.
+"""
 
 import json
 import re
@@ -8,7 +12,8 @@ import nbformat
 import pytest
 
 from fluss_lab.workbench import Lab
-from tests.notebooks.papermill_run import outputs_of, run_notebook, summary_of, text_of, text_shown
+from tests.notebooks.papermill_run import outputs_of, summary_of, text_of, text_shown
+from tests.notebooks.shared_kernel import SharedKernel
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[0-9a-z]*.ipynb"))
@@ -45,12 +50,18 @@ SAYS = {
 }
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    with SharedKernel(tmp_path_factory.mktemp("kernel")) as shared:
+        yield shared
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SAYS))
-def test_a_notebook_shows_what_it_claims(tmp_path, name):
+def test_a_notebook_shows_what_it_claims(kernel, tmp_path, name):
     """In a folder with a space in its name."""
-    executed = run_notebook(FOLDER / f"{name}.ipynb", tmp_path / "out.ipynb", lab_folder=str(tmp_path / "a lab"))
+    executed = kernel.run(FOLDER / f"{name}.ipynb", tmp_path / "out.ipynb", lab_folder=str(tmp_path / "a lab"))
     text = text_shown(executed)
     missing = [pattern for pattern in SAYS[name] if not re.search(pattern, text, re.MULTILINE)]
     assert not missing, text
@@ -60,8 +71,13 @@ def test_a_notebook_shows_what_it_claims(tmp_path, name):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_job_notebooks_run_again_and_again(tmp_path):
+def test_the_job_notebooks_run_again_and_again(kernel, tmp_path):
     """A table is tiered and reported; the second report has only what came after the first."""
+
+    def run(name, number, **parameters):
+        path, output = FOLDER / "jobs" / f"{name}.ipynb", tmp_path / f"{name}-{number}.ipynb"
+        return summary_of(kernel.run(path, output, **parameters))
+
     lab_folder, reports = tmp_path / "lab", tmp_path / "reports"
     with Lab.open(lab_folder) as lab:
         lab.create_database("db")
@@ -72,24 +88,18 @@ def test_the_job_notebooks_run_again_and_again(tmp_path):
         changes = []
         for round_number in range(2):
             table.upsert([{"id": key, "x": f"{round_number}"} for key in range(round_number * 10, 40)])
-            tiering = run("tier_and_maintain", tmp_path, round_number, lab_folder=str(lab_folder))
+            tiering = run("tier_and_maintain", round_number, lab_folder=str(lab_folder))
             assert (tiering["tables"], tiering["lag"]) == (1, 0)
             assert tiering["rows"] > 0
             arguments = {"table": "db.t", "report_folder": str(reports)}
-            report = run("daily_change_report", tmp_path, round_number, lab_folder=str(lab_folder), **arguments)
+            report = run("daily_change_report", round_number, lab_folder=str(lab_folder), **arguments)
             changes.append(report["changes"])
             assert Path(report["report"]).read_text().startswith("<!doctype html>")
-        again = run("daily_change_report", tmp_path, 9, lab_folder=str(lab_folder), **arguments)
-        idle = run("tier_and_maintain", tmp_path, 9, lab_folder=str(lab_folder))
+        again = run("daily_change_report", 9, lab_folder=str(lab_folder), **arguments)
+        idle = run("tier_and_maintain", 9, lab_folder=str(lab_folder))
     assert changes == [40, 2 * 30]  # new rows, then the images before and after of those that changed
     assert again["changes"] == 0, "the last report is where it begins, not the first"
     assert idle["rows"] == 0
-
-
-def run(name, tmp_path, number, **parameters):
-    return summary_of(
-        run_notebook(FOLDER / "jobs" / f"{name}.ipynb", tmp_path / f"{name}-{number}.ipynb", **parameters)
-    )
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
