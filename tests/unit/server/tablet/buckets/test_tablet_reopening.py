@@ -20,12 +20,14 @@ def disarmed():
     failpoints.disarm()
 
 
-def _reopened(tablet, *, turn):
-    """The tablet on the same files, with an error while one of its buckets was opened."""
+def _reopened(tablet):
+    """The tablet on the same files, with an error while its bucket 0 was opened."""
     again = tablet.reopen()
-    failpoints.arm("tablet.recover.before", f"eio@{turn}")
-    again.open(0, 1)
+    # By itself: buckets of one request are opened at once, and the error would meet the one that is first.
+    failpoints.arm("tablet.recover.before", "eio")
+    again.open(0)
     failpoints.disarm()
+    again.open(1)
     return again
 
 
@@ -43,7 +45,7 @@ def test_all_that_touches_it_is_an_error_and_it_comes_back_by_itself(tmp_path):
     tablet = Tablet(tmp_path)
     tablet.open(0, 1)
     tablet.produce({0: batch(0, 4), 1: batch(0, 5)})
-    again = _reopened(tablet, turn=1)
+    again = _reopened(tablet)
     for error in _errors(again, 0):
         assert isinstance(error, StorageError), error
         assert "db.events bucket 0 [t7/b0] could not be opened" in str(error)
@@ -78,7 +80,7 @@ def test_it_is_tried_again_by_a_thread_of_the_server(tmp_path):
     tablet = Tablet(tmp_path, bucket__reopen__wait_max="1ms")
     tablet.open(0, 1)
     tablet.produce({0: batch(0, 4)})
-    again = _reopened(tablet, turn=1)
+    again = _reopened(tablet)
     again.service.start()
     again.clock.advance(10_000)
     wait_until(lambda: not again.offsets(LATEST, 0)[0].HasField("error_code"), timeout_s=30)
@@ -109,7 +111,7 @@ def test_it_waits_longer_each_time_up_to_a_limit(tmp_path):
 def test_one_that_was_dropped_meanwhile_is_not_made_anew(tmp_path, monkeypatch):
     tablet = Tablet(tmp_path)
     tablet.open(0, 1)
-    again = _reopened(tablet, turn=1)
+    again = _reopened(tablet)
     again.clock.advance(10**6)
     original = UnopenedBuckets.due
 
