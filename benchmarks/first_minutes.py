@@ -26,6 +26,7 @@ READING_S: Final = 20.0
 GOAL_PLAIN_S: Final = 3.0
 GOAL_SPARK_S: Final = 20.0
 ROWS: Final = 1000
+_QUERY: Final = "select dest, count(*) from bench.t group by dest"
 
 PLAIN: Final = (
     "import fluss_lab",
@@ -51,8 +52,10 @@ SPARK: Final = (
     "first query of the JVM",
     "first Python task",
 )
+#: What starts Spark in a new process on a folder that is there, with the archive: what a child does, and the goal.
+FIRSTS: Final = {"lab.spark": 4.0, "lab.sql": 6.0, "tier()": 5.0}
 #: How a child spends its time.
-_KINDS: Final = ("plain", "spark", "archived", "early", "again", "parts")
+_KINDS: Final = ("plain", "spark", "archived", "early", "again", *FIRSTS, "parts")
 
 
 def run(runs: int = RUNS) -> None:
@@ -72,6 +75,8 @@ def run(runs: int = RUNS) -> None:
     figures.add("  then first SQL", _spread(found["early"], "first SQL"))
     figures.add("an existing folder: Lab.open", _spread(found["again"], "Lab.open"))
     figures.add("  then first scan, across lake and log", _spread(found["again"], "first scan"))
+    for part, goal_s in FIRSTS.items():
+        figures.add(f"  first {part}", _spread(found[part], part), goal=f"{goal_s:.0f} s")
     for part in SPARK:
         figures.add(f"of Spark's start: {part}", _spread(found["parts"], part))
     figures.print()
@@ -81,7 +86,7 @@ def _measure_all(found: dict[str, list[dict[str, float]]], env: dict[str, str]) 
     with tempfile.TemporaryDirectory() as folder:
         for kind in _KINDS:
             # What is opened again is what the last one with Spark left behind.
-            lab = Path(folder) / ("spark" if kind == "again" else kind)
+            lab = Path(folder) / ("spark" if kind == "again" or kind in FIRSTS else kind)
             found[kind].append(_child(kind, lab, env))
 
 
@@ -146,6 +151,9 @@ def _measure(kind: str, folder: Path) -> dict[str, float]:
         with steps.step("Lab.open", lambda: lab_type.open(folder)) as lab:
             steps.step("first scan", lambda: lab.table("bench.t").scan().to_arrow())
         return steps.seconds
+    if kind in FIRSTS:
+        _measure_first(steps, kind, lab_type, folder)
+        return steps.seconds
     config = {"client.spark.start-early": "always" if kind == "early" else "never"}
     config["client.spark.class-archive"] = "false" if kind == "spark" else "true"
     with steps.step("Lab.open, new folder", lambda: lab_type.open(folder, config=config)) as lab:
@@ -157,11 +165,22 @@ def _measure(kind: str, folder: Path) -> dict[str, float]:
         else:
             time.sleep(READING_S if kind == "early" else 0.0)
             steps.step("first tier", table.tier)
-            query = "select dest, count(*) from bench.t group by dest"
-            steps.step("first SQL", lambda: lab.sql(query).toPandas())
+            steps.step("first SQL", lambda: lab.sql(_QUERY).toPandas())
         from benchmarks.spark_pace import costs, spent
 
         return steps.seconds | costs({}, spent(lab) | {os.getpid(): ("Python", time.process_time())})
+
+
+def _measure_first(steps: _Steps, kind: str, lab_type: Any, folder: Path) -> None:
+    with lab_type.open(folder, config={"client.spark.start-early": "never"}) as lab:
+        table = lab.table("bench.t")
+        if kind == "lab.spark":
+            steps.step(kind, lambda: lab.spark)
+        elif kind == "lab.sql":
+            steps.step(kind, lambda: lab.sql(_QUERY).toPandas())
+        else:
+            table.append([{"id": number, "dest": "d"} for number in range(ROWS)])
+            steps.step(kind, table.tier)
 
 
 def _create(lab: Any) -> Any:

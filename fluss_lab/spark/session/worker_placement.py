@@ -50,6 +50,8 @@ PYTHON: Final = "spark.pyspark.python"
 _HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
 #: Packages in which Spark itself looks for data sources begin so.
 _STATIC_SOURCES: Final = "pyspark_"
+#: What no command is called: then Spark looks for no such packages.
+_NO_PYTHON: Final = "no-python-with-data-sources"
 WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
 FILES: Final = "spark.files"
 
@@ -195,6 +197,8 @@ class SparkPlacement:
             # Another Spark's jars do not fit this pyspark; and the scripts' own search breaks on paths with spaces.
             if (home := spark_home()) is not None:
                 parts = self.parts(home)
+                if "python" not in parts:
+                    wanted["PYSPARK_DRIVER_PYTHON"] = _NO_PYTHON
                 archive = self._archive(home, parts, java)
                 linked = _link_home(home, self._scratch(), parts) if archive is None else archive.home
                 wanted["SPARK_HOME"] = str(linked)
@@ -235,8 +239,8 @@ class SparkPlacement:
         """Return which parts of Spark's home this Spark has.
 
         Its archives of Python modules are of no use to workers here, which run on this Python, but each of them, and each
-        process that plans a read, reads them from end to end; and because of them Spark starts another Python to look for
-        data sources in packages named ``pyspark_...``. Without any of these it starts so much faster.
+        process that plans a read, reads them from end to end. Spark also starts another Python, before the first read of
+        anything, to look for data sources in packages named ``pyspark_...``. Without any of these it needs neither.
         """
         has_sources = any(module.name.startswith(_STATIC_SOURCES) for module in iter_modules())
         is_found = _is_installed(home.parent) and is_one_process(self._master)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,9 @@ def test_workers_of_another_release_are_refused():
 
 def test_a_spark_here_has_archives_of_python_only_where_it_needs_them(tmp_path, monkeypatch):
     def parts(master):
-        home = Path(SparkPlacement(master, {}, None).environment()["SPARK_HOME"])
+        environment = SparkPlacement(master, {}, None).environment()
+        home = Path(environment["SPARK_HOME"])
+        assert (shutil.which(environment["PYSPARK_DRIVER_PYTHON"]) is not None) == (home / "python").exists()
         assert (home / "bin" / "spark-submit").is_file()
         assert list((home / "jars").glob("spark-core*.jar"))
         return {each.name for each in home.iterdir()}
