@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.jobs.notebook_library import Notebook
-from fluss_lab.model.values.casts import value_text
+from fluss_lab.model.values.casts import is_unicode, value_text
 
 TAG: Final = "parameters"
 #: All values together, as JSON: they are kept in the history and in each output notebook.
@@ -270,7 +270,7 @@ def _plain(name: str, value: Any, depth: int) -> Any:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    if isinstance(value, str) and "\0" not in value and _is_unicode(value):
+    if isinstance(value, str) and "\0" not in value and is_unicode(value):
         return str(value)
     if isinstance(value, list | tuple) and depth:
         return [_plain(name, each, depth - 1) for each in value]
@@ -280,14 +280,6 @@ def _plain(name: str, value: Any, depth: int) -> Any:
         f"parameter {name}: expected text, numbers, booleans, None, or lists and dicts of them (at most {DEPTH_MAX} deep), "
         f"found {_shown(value)}"
     )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(value: Any) -> str:

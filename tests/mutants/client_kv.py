@@ -41,8 +41,8 @@ CLIENT_KV = (
     ),
     Mutant(
         "text_without_bytes_let_through", "P8", "fluss_lab/model/values/plain_rows.py",
-        "            if text is not None and not text.isascii() and not _is_unicode(text):",
-        "            if text is not None and text.isascii() and not _is_unicode(text):",
+        "            if text is not None and not text.isascii() and not is_unicode(text):",
+        "            if text is not None and text.isascii() and not is_unicode(text):",
         (f"{IN_GATHERED}::test_a_wrong_row_is_refused_when_it_is_given_and_no_other_is",),
     ),
     Mutant(

@@ -153,10 +153,7 @@ class RowGatherer(Generic[F]):
         Raises:
             FlussError: As `queue`.
         """
-        if self._open is not None:
-            self._open.close()
-            self._closed.append(self._open)
-            self._open = None
+        self._close_open()
         while self._closed:
             first = self._closed[0]
             if first.taken:
@@ -172,12 +169,15 @@ class RowGatherer(Generic[F]):
 
     def fail(self, error: WriteInterruptedError) -> None:
         """Drop what there is."""
+        self._close_open()
+        while self._closed:
+            self._closed.popleft().future.set_exception(error)
+
+    def _close_open(self) -> None:
         if self._open is not None:
             self._open.close()
             self._closed.append(self._open)
             self._open = None
-        while self._closed:
-            self._closed.popleft().future.set_exception(error)
 
     def _lingering(self) -> _Lingerer:
         if self._lingerer is None or self._lingerer.is_ended:

@@ -340,3 +340,12 @@ def check_names(names: list[str], wanted: list[tuple[str, DataType]], kind: str)
         if name not in names and not dtype.nullable:
             found = ", ".join(map(str, names)) or "none"
             raise InvalidRecordError(f"{kind} {name!r} ({dtype}) is missing; found {found}; nothing was sent")
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be encoded: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

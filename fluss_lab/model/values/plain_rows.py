@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
+from fluss_lab.model.values.casts import is_unicode
 
 #: Longer texts are given to `record_batches`: so it is known how much memory rows take that were only looked at.
 _LENGTH_MAX: Final = 256
@@ -104,7 +105,7 @@ class PlainRows:
                 return None
         for name in self._texts:
             text = getattr(found, name)
-            if text is not None and not text.isascii() and not _is_unicode(text):
+            if text is not None and not text.isascii() and not is_unicode(text):
                 return None
         return found
 
@@ -115,11 +116,3 @@ class PlainRows:
             for values, field in zip(self._columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
