@@ -350,14 +350,7 @@ class KvStore:
         schema, layout, offsets = self._located(self._checks.key_columns(keys))
         wanted, answer = self._answer(columns, schema)
         found = offsets >= 0
-        held = offsets[found]
-        order = np.argsort(held)
-        arrays = layout.gather(held[order], wanted, schema)
-        if order.size > 1 and (order[1:] < order[:-1]).any():
-            asked = np.empty(order.size, np.int64)
-            asked[order] = np.arange(order.size)
-            back = pa.array(asked)
-            arrays = [array.take(back) for array in arrays]
+        arrays = layout.rows_of(offsets[found], wanted, schema)
         return found, pa.RecordBatch.from_arrays(arrays, schema=answer)
 
     def _located(self, key: list[pa.Array]) -> tuple[pa.Schema, ChunkLayout, Longs]:

@@ -28,6 +28,8 @@ RANKED_SPREAD_MAX: Final = 32
 KEYS_ROWS: Final = 1 << 16
 
 _WORD_BITS: Final = 64
+#: So many rows are sliced out one by one: each costs 2 us, taking some of each chunk 30 us a chunk.
+_SLICED_ROWS_MAX: Final = 64
 
 
 #: Rows that are gathered at once for one call. Answers and changelogs are limited to a fraction of it by the server; this
@@ -256,6 +258,27 @@ class ChunkLayout:
             if start < stop:
                 yield chunk, chunk.places.of(ascending[start:stop])
 
+    def rows_of(self, offsets: Longs, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
+        """Return columns of the rows at offsets that are all there, in the order of the offsets; see `gather`.
+
+        Raises:
+            RecordTooLargeError: They would be too much.
+        """
+        order = np.argsort(offsets)
+        ascending = offsets[order]
+        if 1 < offsets.size <= _SLICED_ROWS_MAX:
+            found = list(self.split(ascending))
+            check_gathered(found)
+            if (sliced := _slice_rows(found, order, columns)) is not None:
+                return sliced
+        arrays = self.gather(ascending, columns, schema)
+        if (order[1:] < order[:-1]).any():
+            asked = np.empty(order.size, np.int64)
+            asked[order] = np.arange(order.size)
+            back = pa.array(asked)
+            arrays = [array.take(back) for array in arrays]
+        return arrays
+
     def gather(
         self, ascending: Longs, columns: Sequence[int], schema: pa.Schema, bytes_max: int = GATHERED_BYTES_MAX
     ) -> list[pa.Array]:
@@ -278,6 +301,27 @@ class ChunkLayout:
         if not parts:
             return [pa.nulls(0, schema.field(index).type) for index in columns]
         return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
+
+
+def _slice_rows(found: Sequence[tuple[Chunk, Longs]], order: Longs, columns: Sequence[int]) -> list[pa.Array] | None:
+    """Return columns of a few rows, each where `order` says; None where the chunks are of different schemas.
+
+    Args:
+        found: Chunks, with rows of each.
+        order: Where each of these rows goes.
+        columns: Indexes of the columns.
+    """
+    first = found[0][0].data
+    if first.rows.num_columns <= max(columns, default=-1) or any(
+        chunk.data.schema_id != first.schema_id for chunk, _ in found
+    ):
+        return None
+    chosen = list(columns)
+    sliced = [part.slice(row, 1) for chunk, rows in found for part in (chunk.select(chosen),) for row in rows.tolist()]
+    placed = [sliced[0]] * len(sliced)
+    for place, row in zip(order.tolist(), sliced, strict=True):
+        placed[place] = row
+    return list(pa.concat_batches(placed).columns)
 
 
 def take_columns(chunk: Chunk, chosen: Longs | slice, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
