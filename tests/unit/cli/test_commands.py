@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fluss_lab.errors import FlussError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.clusters import RESERVE
+from tests.unit.cli.shell_kit import call
 
 
 def run(
@@ -61,24 +64,24 @@ def test_status_shows_tables_lag_and_states(folder):
         admin.create_table(TablePath("nyc", "plain"), make_descriptor({"a": "bigint"}))
         with running.connection.append_writer("nyc.flights") as writer:
             writer.append([{"a": 1}, {"a": 2}, {"a": 3}])
-        status, as_json = run("status", folder), run("status", folder, "--json")
-    assert status.returncode == 0, status.stderr
-    found = json.loads(as_json.stdout)
+        status, as_json = call("status", folder), call("status", folder, "--json")
+    assert status.code == 0, status.err
+    found = json.loads(as_json.out)
     assert {row["store"] for row in found["disk"]} >= {"log", "metadata", "reserve"}
     assert all(row["complete"] for row in found["disk"])
     assert [row["process"] for row in found["memory"]] == [os.getpid()]
-    assert "\ndisk: " in status.stdout
-    assert "\nmemory of 1 server processes: " in status.stdout
-    lines = {line.split()[0]: line.split() for line in status.stdout.splitlines() if line}
+    assert "\ndisk: " in status.out
+    assert "\nmemory of 1 server processes: " in status.out
+    lines = {line.split()[0]: line.split() for line in status.out.splitlines() if line}
     assert lines["nyc.flights"][1:3] == ["2", "3"]
     assert lines["nyc.flights"][4:8] == ["3", "0", "3", "Scheduled"]
     assert lines["nyc.plain"][5:] == ["-", "-", "-", "-", "-"]
 
 
 def test_status_without_a_server_is_exit_code_3(folder):
-    status = run("status", folder)
-    assert (status.returncode, status.stderr) == (3, "")
-    assert "no server runs" in status.stdout
+    status = call("status", folder)
+    assert (status.code, status.err) == (3, "")
+    assert "no server runs" in status.out
     assert not folder.exists()
 
 
@@ -102,15 +105,15 @@ def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
         (["up", "--option", "nonsense"], "expected KEY=VALUE"),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, arguments, text):
-    failed = run(*arguments, folder)
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("fluss-lab: ")
-    assert text in failed.stderr
-    assert len(failed.stderr.splitlines()) == 1
-    debugged = run(*arguments, folder, env={"FLUSS_LAB_DEBUG": "1"})
-    assert debugged.returncode == 1
-    assert "Traceback" in debugged.stderr
+def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, monkeypatch, arguments, text):
+    failed = call(*arguments, folder)
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err.startswith("fluss-lab: ")
+    assert text in failed.err
+    assert len(failed.err.splitlines()) == 1
+    monkeypatch.setenv("FLUSS_LAB_DEBUG", "1")
+    with pytest.raises(FlussError, match=re.escape(text)):
+        call(*arguments, folder)
 
 
 def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
@@ -147,27 +150,27 @@ def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
 
 
 def test_config_shows_every_lake_option_when_it_is_asked_for_all(folder):
-    shown = {line.split()[0] for line in run("config", folder, "--all").stdout.splitlines()}
+    shown = {line.split()[0] for line in call("config", folder, "--all").out.splitlines()}
     assert shown >= set(ICEBERG_OPTIONS)
 
 
 def test_a_lake_format_that_is_not_installed_is_refused_at_the_start(folder):
-    failed = run("up", folder, "--option", "datalake.format=paimon")
-    assert failed.returncode == 1
-    assert "lake format 'paimon': not installed; installed are iceberg" in failed.stderr
+    failed = call("up", folder, "--option", "datalake.format=paimon")
+    assert failed.code == 1
+    assert "lake format 'paimon': not installed; installed are iceberg" in failed.err
 
 
 def test_up_refuses_a_folder_that_others_may_write(folder):
     folder.mkdir()
     folder.chmod(0o777)
-    failed = run("up", folder)
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "others may write in it" in failed.stderr
+    failed = call("up", folder)
+    assert (failed.code, failed.out) == (1, "")
+    assert "others may write in it" in failed.err
     assert list(folder.iterdir()) == []
 
 
 def test_exit_codes_are_documented():
-    assert "Exit codes: 0 done; 1 failed" in run("--help").stdout.replace("\n  ", " ")
+    assert "Exit codes: 0 done; 1 failed" in call("--help").out.replace("\n  ", " ")
 
 
 def test_a_server_in_the_foreground_is_refused_where_another_runs(folder):
@@ -201,13 +204,13 @@ def test_a_server_follows_arguments_then_environment_then_file(folder):
 
 def test_doctor_finds_a_folder_that_others_may_read(folder):
     with EmbeddedCluster(folder, lake=False):
-        well = run("doctor", folder)
-        assert "BAD" not in well.stdout.replace("BAD  java", "")
-        assert "answers" in well.stdout
+        well = call("doctor", folder)
+        assert "BAD" not in well.out.replace("BAD  java", "")
+        assert "answers" in well.out
         folder.chmod(0o755)
-        ill = run("doctor", folder)
-    assert ill.returncode == 1
-    assert "mode 755, expected none for others" in ill.stdout
+        ill = call("doctor", folder)
+    assert ill.code == 1
+    assert "mode 755, expected none for others" in ill.out
 
 
 def test_help_is_quick_because_nothing_heavy_is_loaded():

@@ -1,22 +1,13 @@
 """Tables from the shell: what is printed is what is there."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.times import parse_moment
 from fluss_lab.testing import EmbeddedCluster
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = [sys.executable, "-m", "fluss_lab.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+from tests.unit.cli.shell_kit import call
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +32,9 @@ def folder(tmp_path_factory):
 
 
 def test_tables_and_show(folder):
-    assert run("tables", "-f", folder).stdout == "nyc.flights\nnyc.planes\n"
-    assert run("tables", "nyc", "-f", folder).stdout == "nyc.flights\nnyc.planes\n"
-    shown = run("show", "nyc.flights", "-f", folder).stdout
+    assert call("tables", "-f", folder).out == "nyc.flights\nnyc.planes\n"
+    assert call("tables", "nyc", "-f", folder).out == "nyc.flights\nnyc.planes\n"
+    shown = call("show", "nyc.flights", "-f", folder).out
     for expected in (
         "log table",
         "BIGINT",
@@ -53,14 +44,14 @@ def test_tables_and_show(folder):
         "local_start",
     ):
         assert expected in shown
-    (found,) = map(json.loads, run("show", "nyc.flights", "--json", "-f", folder).stdout.splitlines())
+    (found,) = map(json.loads, call("show", "nyc.flights", "--json", "-f", folder).out.splitlines())
     (bucket,) = found["buckets"]
     assert [bucket[name] for name in ("start", "local_start", "remote_start", "end")] == [0, 0, None, 3]
     assert [bucket[name] for name in ("lake_start", "lake_end", "lag", "warning")] == [None, None, 3, None]
 
 
 def test_tail_prints_records_as_json(folder):
-    lines = run("tail", "nyc.flights", "--from", "earliest", "--rows", "2", "--json", "-f", folder).stdout.splitlines()
+    lines = call("tail", "nyc.flights", "--from", "earliest", "--rows", "2", "--json", "-f", folder).out.splitlines()
     rows = [json.loads(line) for line in lines]
     assert all(list(row)[:4] == ["_change_type", "_bucket", "_log_offset", "_commit_timestamp"] for row in rows)
     assert all(parse_moment(row.pop("_commit_timestamp")) > 0 for row in rows)
@@ -71,7 +62,7 @@ def test_tail_prints_records_as_json(folder):
 
 
 def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
-    lines = run("tail", "nyc.planes", "--from", "earliest", "--rows", "4", "--json", "-f", folder).stdout.splitlines()
+    lines = call("tail", "nyc.planes", "--from", "earliest", "--rows", "4", "--json", "-f", folder).out.splitlines()
     assert [(row["_change_type"], row["v"]) for row in map(json.loads, lines)] == [
         ("+I", 1), ("-U", 1), ("+U", 2), ("-D", 2),
     ]  # fmt: skip
@@ -94,31 +85,31 @@ def test_tail_of_a_primary_key_table_shows_what_each_record_does(folder):
     ],
 )
 def test_no_command_but_up_makes_a_lab(tmp_path, arguments):
-    failed = run(*arguments, "--folder", tmp_path / "typo")
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert "expected a lab's folder, found nothing" in failed.stderr
-    assert f"fluss-lab up {tmp_path / 'typo'}" in failed.stderr
+    failed = call(*arguments, "--folder", tmp_path / "typo")
+    assert (failed.code, failed.out) == (1, "")
+    assert "expected a lab's folder, found nothing" in failed.err
+    assert f"fluss-lab up {tmp_path / 'typo'}" in failed.err
     assert list(tmp_path.iterdir()) == []
-    empty = run(*arguments, "-f", tmp_path)
-    assert (empty.returncode, list(tmp_path.iterdir())) == (1, [])
+    empty = call(*arguments, "-f", tmp_path)
+    assert (empty.code, list(tmp_path.iterdir())) == (1, [])
     (tmp_path / "file").write_text("")
-    failed = run(*arguments, "-f", tmp_path / "file")
-    assert failed.returncode == 2
-    assert "is a file" in failed.stderr
+    failed = call(*arguments, "-f", tmp_path / "file")
+    assert failed.code == 2
+    assert "is a file" in failed.err
 
 
 def test_tier_says_that_there_is_nothing_to_tier(tmp_path):
     with EmbeddedCluster(tmp_path / "lab") as running:
         running.connection.admin().create_database("nyc")
         running.connection.admin().create_table(TablePath("nyc", "plain"), make_descriptor({"a": "bigint"}))
-        done = run("tier", "-f", tmp_path / "lab")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "nothing to tier: no table has table.datalake.enabled=true\n"
+        done = call("tier", "-f", tmp_path / "lab")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "nothing to tier: no table has table.datalake.enabled=true\n"
 
 
 def test_the_home_is_expanded_where_no_shell_does(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder.parent))
-    assert run("tables", f"--folder=~/{folder.name}").stdout == "nyc.flights\nnyc.planes\n"
+    assert call("tables", f"--folder=~/{folder.name}").out == "nyc.flights\nnyc.planes\n"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +125,9 @@ def test_the_home_is_expanded_where_no_shell_does(folder, monkeypatch):
     ],
 )
 def test_errors_are_one_line(folder, arguments, says):
-    failed = run(*arguments, "-f", folder)
-    assert failed.returncode == 1
-    assert failed.stdout == ""
-    assert says in failed.stderr
-    assert len(failed.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in failed.stderr
+    failed = call(*arguments, "-f", folder)
+    assert failed.code == 1
+    assert failed.out == ""
+    assert says in failed.err
+    assert len(failed.err.strip().splitlines()) == 1
+    assert "Traceback" not in failed.err
