@@ -1,25 +1,22 @@
-"""The README's code, run as it stands: its Python blocks in one process, then its ``fluss-lab`` lines.
-
-``python -m tests.notebooks.readme_run README.md``, in an empty folder.
-"""
+"""The README's code, run as it stands, in an empty folder: its Python blocks one after another, then its ``fluss-lab`` lines."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import WriteStoppedError
+from tests.unit.cli.shell_kit import call
 
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND: Final = "fluss-lab"
-_COMMAND_SECONDS: Final = 60
 _STOP_AFTER_SECONDS: Final = 0.2
 
 
@@ -57,25 +54,25 @@ _BEFORE: Final[dict[str, Callable[[dict[str, Any]], None]]] = {"sys.last_value":
 
 
 def run_readme(path: Path) -> None:
-    """Run everything, in the working directory; a traceback names the README's own lines.
+    """Run everything, in the working directory; a warning is an error, and a traceback names the README's own lines.
 
     Raises:
         Exception: What a block raised.
-        CalledProcessError: A command failed.
+        AssertionError: A command failed.
     """
     # What a shell starts in the background ignores it, and a write that is to be stopped would go on until the disk is full.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     text = path.read_text()
     names: dict[str, Any] = {"__name__": "__main__"}
-    for line, block in code_blocks(text, "python"):
-        for mark, prepare in _BEFORE.items():
-            if mark in block:
-                prepare(names)
-        exec(compile("\n" * line + block, str(path), "exec"), names)
-    for arguments in fluss_lab_lines(text):
-        print("$", _COMMAND, *arguments, flush=True)
-        subprocess.run([sys.executable, "-m", "fluss_lab.cli", *arguments], check=True, timeout=_COMMAND_SECONDS)
-
-
-if __name__ == "__main__":
-    run_readme(Path(sys.argv[1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for line, block in code_blocks(text, "python"):
+            for mark, prepare in _BEFORE.items():
+                if mark in block:
+                    prepare(names)
+            exec(compile("\n" * line + block, str(path), "exec"), names)
+        for arguments in fluss_lab_lines(text):
+            done = call(*arguments)
+            print("$", _COMMAND, *arguments)
+            print(done.out)
+            assert done.code == 0, done

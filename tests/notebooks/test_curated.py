@@ -5,6 +5,7 @@ their own: the quickstart's test, and `tests/campaigns/test_notebooks_again.py`.
 """
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from fluss_lab.workbench import Lab
 from tests.notebooks.papermill_run import outputs_of, summary_of, text_of, text_shown
+from tests.notebooks.readme_run import fluss_lab_lines
 from tests.notebooks.shared_kernel import SharedKernel
+from tests.unit.jobs.job_kit import write_notebook
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("[0-9a-z]*.ipynb"))
@@ -100,6 +103,34 @@ def test_the_job_notebooks_run_again_and_again(kernel, tmp_path):
     assert changes == [40, 2 * 30]  # new rows, then the images before and after of those that changed
     assert again["changes"] == 0, "the last report is where it begins, not the first"
     assert idle["rows"] == 0
+
+
+_README_CELL = """
+import os, sys
+from pathlib import Path
+os.chdir(folder)
+os.environ |= {"HOME": folder, "XDG_CACHE_HOME": cache}
+sys.path.insert(0, root)
+from tests.notebooks.readme_run import run_readme
+run_readme(Path(root) / "README.md")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_code_line_of_the_readme_runs(kernel, tmp_path):
+    """The last test of this kernel: it moves into an empty folder and home."""
+    notebook = write_notebook(
+        tmp_path / "readme.ipynb", 'folder: str = ""\nroot: str = ""\ncache: str = ""', [_README_CELL]
+    )
+    (tmp_path / "home").mkdir()
+    # Of this run's Sparks: in a cache of its own it would make another archive of Spark's classes, for half a minute.
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    places = {"folder": str(tmp_path / "home"), "root": str(FOLDER.parent), "cache": str(cache)}
+    text = text_shown(kernel.run(notebook, tmp_path / "out.ipynb", **places))
+    assert text.count("\n$ fluss-lab ") == len(fluss_lab_lines((FOLDER.parent / "README.md").read_text())) > 5, text
+    tail = text.partition("$ fluss-lab tail")[2].partition("$ fluss-lab")[0]
+    assert re.search(r"\+A +2013-01 ", tail), f"tail shows what the blocks wrote: {tail}"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

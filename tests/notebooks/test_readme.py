@@ -1,36 +1,14 @@
-"""The README's code, run as it stands in an empty folder, and what it calls."""
+"""The README's code as it stands in the text, and what it calls; it is run in `test_curated.py`."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.architecture.laws import ROOT
 from tests.notebooks.readme_run import code_blocks, fluss_lab_lines
 
 README = ROOT / "README.md"
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_every_code_line_runs(tmp_path):
-    home = tmp_path / "home"
-    home.mkdir()
-    # Of this run's Sparks: in a cache of its own it would make another archive of Spark's classes, for half a minute.
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.notebooks.readme_run", README],
-        cwd=tmp_path, env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
-    assert done.stdout.count("\n$ fluss-lab ") == len(fluss_lab_lines(README.read_text())) > 5
-    tail = done.stdout.partition("$ fluss-lab tail")[2].partition("$ fluss-lab")[0]
-    assert re.search(r"\+A +2013-01 ", tail), f"tail shows what the blocks wrote: {tail}"
 
 
 def test_a_block_is_where_the_text_has_it():
