@@ -1,12 +1,11 @@
 """A process that takes snapshots until a failpoint kills it, again and again in forks: see test_snapshot_crashes.
 
-Run as ``python -m tests.unit.server.kv.snapshot_crash FOLDER POINT SEED KILLS``. Each life goes on from the snapshot
-that it finds, which must have the right rows, and notes the log offset of every snapshot that it was told complete.
+Each life goes on from the snapshot that it finds, which must have the right rows, and notes the log offset of every
+snapshot that it was told complete.
 """
 
 import os
 import random
-import sys
 from pathlib import Path
 
 from tests.unit.server.kv.snapshot_kit import SCHEMAS, Puts, restored, rows_of, store, write
@@ -70,7 +69,3 @@ def main(folder: Path, point: str, seed: int, kills: int) -> None:
     """Run lives until the failpoint has ended so many."""
     run_lives(point, 1 + STEPS // 2, seed, kills, lambda chance, _: live(folder, seed, chance))
     check(folder, seed)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

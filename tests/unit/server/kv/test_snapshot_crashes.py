@@ -1,10 +1,9 @@
 """kill -9 between any two steps of a key-value snapshot: what was complete is read, with the right rows."""
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.unit.server.forked import run_forked
+from tests.unit.server.kv import snapshot_crash
 from tests.unit.server.kv.snapshot_crash import check
 from tests.unit.server.kv.snapshot_kit import SCHEMAS, names, rows_of, write
 
@@ -22,9 +21,7 @@ POINTS = [
 
 @pytest.mark.parametrize("point", POINTS)
 def test_what_was_complete_is_read(tmp_path, point, seed):
-    command = [sys.executable, "-m", "tests.unit.server.kv.snapshot_crash", str(tmp_path), point, str(seed), "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run_forked(snapshot_crash.main, tmp_path, point, seed, 3) == 0
     snapshots, loaded = check(tmp_path, seed)
     if loaded is None:
         return

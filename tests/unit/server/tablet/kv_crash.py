@@ -1,13 +1,11 @@
 """A process that upserts until a failpoint kills it, again and again in forks: see test_kv_recovery.
 
-Run as ``python -m tests.unit.server.tablet.kv_crash FOLDER POINT SEED KILLS``. Each life opens the server, goes on
-where the last one ended, and writes the sequence of each batch that was acknowledged to ``acked`` in the folder. Batch n
-is made of n alone.
+Each life opens the server, goes on where the last one ended, and writes the sequence of each batch that was acknowledged
+to ``acked`` in the folder. Batch n is made of n alone.
 """
 
 import os
 import random
-import sys
 from pathlib import Path
 
 from tests.unit.server.lives import run_lives
@@ -50,7 +48,3 @@ def live(folder: Path, chance: random.Random) -> None:
 def main(folder: Path, point: str, seed: int, kills: int) -> None:
     """Run lives until the failpoint has ended so many."""
     run_lives(point, PASSES.get(point, 20), seed, kills, lambda chance, _: live(folder, chance))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

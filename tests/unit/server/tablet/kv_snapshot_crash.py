@@ -1,12 +1,10 @@
 """A tablet server that puts, snapshots and drops log until a failpoint kills it: see test_kv_snapshot_crashes.
 
-Run as ``python -m tests.unit.server.tablet.kv_snapshot_crash FOLDER POINT SEED KILLS``. Batch n of the one writer follows
-from n, so the rows follow from how many batches there are.
+Batch n of the one writer follows from n, so the rows follow from how many batches there are.
 """
 
 import os
 import random
-import sys
 from pathlib import Path
 
 from fluss_lab.model.names import TableBucket
@@ -84,7 +82,3 @@ def live(folder: Path, seed: int, chance: random.Random, turn: int) -> None:
 def main(folder: Path, point: str, seed: int, kills: int) -> None:
     """Run lives until the failpoint has ended so many."""
     run_lives(point, PASSES.get(point, 6), seed, kills, lambda chance, turn: live(folder, seed, chance, turn))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

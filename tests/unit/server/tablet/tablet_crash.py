@@ -1,12 +1,10 @@
 """A process that appends to a log until a failpoint kills it, again and again in forks: see test_tablet_crashes.
 
-Run as ``python -m tests.unit.server.tablet.tablet_crash FOLDER POINT SEED KILLS``. Each life opens the log, goes on
-where it ends, and writes what it was acknowledged to ``acked`` in the folder.
+Each life opens the log, goes on where it ends, and writes what it was acknowledged to ``acked`` in the folder.
 """
 
 import os
 import random
-import sys
 from pathlib import Path
 
 from fluss_lab.server.tablet.log.log_segments import LogOptions
@@ -48,7 +46,3 @@ def live(folder: Path, chance: random.Random, turn: int) -> None:
 def main(folder: Path, point: str, seed: int, kills: int) -> None:
     """Run lives until the failpoint has ended so many."""
     run_lives(point, PASSES.get(point, 10), seed, kills, lambda chance, turn: live(folder, chance, turn))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,14 +1,14 @@
 """kill -9 at every failpoint of the tablet, several lives in a row: nothing acknowledged is lost, nothing is twice."""
 
 import random
-import subprocess
-import sys
 import threading
 from itertools import pairwise
 
 import pytest
 
 from fluss_lab.errors import OutOfOrderSequenceError
+from tests.unit.server.forked import run_forked
+from tests.unit.server.tablet import tablet_crash
 from tests.unit.server.tablet.tablet_crash import OPTIONS, WRITER_ID
 from tests.unit.server.tablet.tablet_kit import append, open_log, read_all
 
@@ -26,9 +26,7 @@ POINTS = [
 
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_acknowledged_is_lost(tmp_path, point, seed):
-    command = [sys.executable, "-m", "tests.unit.server.tablet.tablet_crash", str(tmp_path), point, str(seed), "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run_forked(tablet_crash.main, tmp_path, point, seed, 3) == 0
     log = open_log(tmp_path / "log", options=OPTIONS)
     assert log.stopped is None
     path = tmp_path / "acked"

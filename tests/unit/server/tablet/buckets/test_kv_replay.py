@@ -4,8 +4,6 @@ import logging
 import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
 from itertools import accumulate
 from pathlib import Path
@@ -27,6 +25,8 @@ from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import MockClock
+from tests.unit.server.forked import run_forked
+from tests.unit.server.tablet import kv_crash
 from tests.unit.server.tablet.kv_crash import OPTIONS, WRITER_ID, changes
 from tests.unit.server.tablet.kv_kit import (
     AFTER,
@@ -449,9 +449,7 @@ def test_an_fsync_of_previous_offsets_that_fails_stops_the_bucket(tmp_path, monk
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_server_has_done_each_acknowledged_batch_once(folder, point, seed):
     folder.mkdir()
-    command = [sys.executable, "-m", "tests.unit.server.tablet.kv_crash", str(folder), point, str(seed), "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run_forked(kv_crash.main, folder, point, seed, 3) == 0
     path = folder / "acked"
     acked = [int(line) for line in path.read_text().split()] if path.exists() else []
     assert acked == list(range(len(acked)))

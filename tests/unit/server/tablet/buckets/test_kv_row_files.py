@@ -1,14 +1,14 @@
 """Rows in files under a tablet server: after a kill they are gone and the rows are there, and a full disk is seen."""
 
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from tests.unit.server.forked import run_forked
+from tests.unit.server.tablet import row_files_crash
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, upserts
 from tests.unit.server.tablet.row_files_crash import ROWS
 
@@ -34,8 +34,7 @@ def files_in(folder):
 
 @pytest.mark.parametrize("point", ["kv.rows.before_write", "kv.rows.written"])
 def test_a_server_killed_while_rows_go_to_files_has_them_all_and_leaves_no_file(tmp_path, point):
-    command = [sys.executable, "-m", "tests.unit.server.tablet.row_files_crash", str(tmp_path), point]
-    assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
+    assert run_forked(row_files_crash.main, tmp_path, point) == -signal.SIGKILL
     assert len(files_in(tmp_path)) == (point == "kv.rows.written")
     tablet = KvTablet(tmp_path, **MANY).open()
     assert files_in(tmp_path) == []

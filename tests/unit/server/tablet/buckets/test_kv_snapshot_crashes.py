@@ -1,10 +1,9 @@
 """kill -9 around key-value snapshots, beside puts and a log that is cut: rows, changelog and writers agree after each."""
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.unit.server.forked import run_forked
+from tests.unit.server.tablet import kv_snapshot_crash
 from tests.unit.server.tablet.kv_snapshot_crash import WRITER_ID, acked, batch_of, check, opened
 
 POINTS = [
@@ -20,9 +19,7 @@ POINTS = [
 
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_acknowledged_is_lost_and_nothing_else_appears(tmp_path, point, seed):
-    command = [sys.executable, "-m", "tests.unit.server.tablet.kv_snapshot_crash", str(tmp_path), point, str(seed), "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run_forked(kv_snapshot_crash.main, tmp_path, point, seed, 2) == 0
     tablet = opened(tmp_path, 50)
     batches = check(tablet, seed, acked(tmp_path))
     # The writer is remembered, whatever of its batches is in the log or only in the snapshot.
