@@ -1,7 +1,7 @@
 # Everything that a checkout can do. Paths are relative and quoted, and tools run as `python -m ...`: a checkout
 # may lie under a path with spaces, which neither make's own functions nor the first lines of scripts survive.
 
-.PHONY: demo cluster-demo test check mutants campaign maven beyond browser bench docs lab format lock proto clean distclean environment
+.PHONY: demo cluster-demo test check types laws mutants campaign maven beyond browser bench docs lab format lock proto clean distclean environment
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
@@ -30,10 +30,16 @@ TESTS := $(if $(FAST),--fast tests/unit,--ignore tests/architecture tests)
 test: $(if $(FAST),environment,check)
 	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST) $(TESTS)
 
+# Types and laws take the same time, each one process.
 check: environment
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 types laws
+
+types: environment
 	@$(RUN) -m mypy
+
+laws: environment
 	@$(RUN) -m pytest -q tests/architecture
 
 # The tests of the tests: every safety check is taken out once, and a test must turn red. Takes one to two hours.
