@@ -69,11 +69,11 @@ class World:
             day_ms = 86_400_000
             maintain_by_hand(connection, storage, executor, action, self.table.info.table_id, ahead_ms=30 * day_ms)
 
-    def streamer(self, folder, *, ends=False, step=None):
+    def streamer(self, folder, *, ends=False, step=None, rows_max=50):
         armed = dict([step.split("=")]) if step else {}
         return Streamer(
-            folder, self.cluster.address.to_json(), str(self.table.path), str(TARGET), ends=ends, rows_max=50,
-            failpoints=armed,
+            folder, self.cluster.address.to_json(), str(self.table.path), str(TARGET), ends=ends,
+            rows_max=rows_max, failpoints=armed,
         )  # fmt: skip
 
     def check(self, folder):
@@ -102,7 +102,7 @@ def test_a_stream_goes_on_after_its_driver_was_killed_in_the_middle_of_a_batch(w
     world.table.tier()
     world.table.expire()
     world.table.append_random(world.rng, 30, [*world.months, "2013-03"])
-    streamer = world.streamer(tmp_path, ends=True)
+    streamer = world.streamer(tmp_path, ends=True, rows_max=200)
     assert streamer.wait() == 0, streamer.log_end()
     world.check(tmp_path)
 

