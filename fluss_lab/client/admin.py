@@ -95,7 +95,10 @@ class Admin:
         request = pb.DropDatabaseRequest(
             database_name=check_name(name, "database"), ignore_if_not_exists=if_exists, cascade=cascade
         )
-        self._change("drop_database", lambda gateway: gateway.drop_database(request), NotFoundError)
+        try:
+            self._change("drop_database", lambda gateway: gateway.drop_database(request), NotFoundError)
+        finally:
+            self._connection.kept_lookupers.forget(name)
 
     def databases(self) -> list[str]:
         """Return the names of all databases, sorted."""
@@ -165,6 +168,8 @@ class Admin:
         except NotFoundError:
             if not attempts.failures:
                 raise
+        finally:
+            self._connection.kept_lookupers.forget(path.database, path.table)
 
     def alter_table(
         self,

@@ -163,6 +163,24 @@ CLIENT_KV = (
         (f"{IN_SHARED}::test_when_no_server_answers_those_that_wait_try_by_themselves",),
     ),
     Mutant(
+        "interrupted_lookup_trusted_to_wake_the_next", "P12", SHARED,
+        "        if each.is_interruptible:\n",
+        "        if each is None:\n",
+        (f"{IN_SHARED}::test_who_is_interrupted_while_the_call_is_made_leaves_nobody_waiting",),
+    ),
+    Mutant(
+        "kept_lookuper_outlives_the_drop", "P13", "fluss_lab/client/admin.py",
+        "            self._connection.kept_lookupers.forget(path.database, path.table)\n",
+        "            assert self._connection\n",
+        (f"{IN_KEPT}::test_a_drop_by_the_same_client_forgets_what_is_kept",),
+    ),
+    Mutant(
+        "lookuper_opened_before_a_drop_kept_after_it", "P13", KEPT,
+        "                if era != self._era:\n",
+        "                if era < 0:\n",
+        (f"{IN_KEPT}::test_what_was_opened_before_a_drop_is_not_kept_after",),
+    ),
+    Mutant(
         "kept_lookuper_misses_new_columns", "P4", KEPT,
         "                if not (columns is None and kept.lookuper.is_outdated):",
         "                if columns is None or not kept.lookuper.is_outdated:",

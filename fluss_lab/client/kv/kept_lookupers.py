@@ -2,15 +2,16 @@
 
 A kept one knows its table as it was when it was opened. What shows that the table has changed since (a newer schema in an
 answer, a table or bucket that is gone, keys that do not fit) has it opened anew, once, and the lookup repeated: so the
-result is that of a lookuper opened for this call, without asking the coordinator at each.
+result is that of a lookuper opened for this call, without asking the coordinator at each. A drop by this client forgets
+those of the table: a server may hear of it later, and would answer from the rows that were dropped.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
@@ -40,13 +41,25 @@ L = TypeVar("L", bound=Keepable)
 _Name: TypeAlias = tuple[TablePath, tuple[str, ...] | None]
 
 
+#: What can be gone through twice.
+_REPEATABLE: Final = (Mapping, list, tuple, pa.Table, pa.RecordBatch)
+#: Keys in these types are looked at first: asking whether something is a mapping takes ten times as long.
+_PLAIN_KEYS: Final = frozenset({dict, list, tuple, pa.Table, pa.RecordBatch})
+
+
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A lookuper, how many calls use it now, and whether another one has taken its place."""
+    """A lookuper, an entry for each call that uses it now, and whether another one has taken its place.
+
+    Single steps of lists are atomic, so a call takes no lock, which fifty threads would wait for. Who drops it says so
+    before looking for users, who uses it says so before looking whether it was dropped: so one of both closes it, or both.
+    """
 
     lookuper: Keepable
-    users: int = 0
+    users: list[None] = field(default_factory=list)
     is_dropped: bool = False
+    #: When it was used last, by the count of uses.
+    used: int = 0
 
 
 class KeptLookupers:
@@ -54,7 +67,10 @@ class KeptLookupers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
+        self._kept: dict[_Name, _Kept] = {}
+        self._uses = itertools.count()
+        #: Changes whenever some are forgotten: one that was opened before is not kept after.
+        self._era = 0
 
     def lookup(
         self,
@@ -73,7 +89,7 @@ class KeptLookupers:
             keys: What is looked up. It is gone through twice, so readers of Arrow are looked up by a lookuper of their own.
             look: `Lookuper.lookup` or `Lookuper.prefix_lookup`.
         """
-        if not isinstance(keys, Mapping | list | tuple | pa.Table | pa.RecordBatch):
+        if type(keys) not in _PLAIN_KEYS and not isinstance(keys, _REPEATABLE):
             lookuper = open_one(path, columns)
             try:
                 return look(lookuper, keys)
@@ -90,34 +106,52 @@ class KeptLookupers:
             finally:
                 self._returned(kept)
             self._drop(name, kept)
-        fresh = self._add(name, _Kept(open_one(path, columns), users=1))
+        era = self._era
+        fresh = self._add(name, open_one(path, columns), era)
         try:
             return look(cast(L, fresh.lookuper), keys)
         finally:
             self._returned(fresh)
 
+    def forget(self, database: str, table: str | None = None) -> None:
+        """Drop those of a table, or of all tables of a database: they were dropped, which their servers may not know yet."""
+        with Held():
+            with self._lock:
+                self._era += 1
+                kept = list(self._kept.items())
+            for name, each in kept:
+                if name[0].database == database and table in {None, name[0].table}:
+                    self._drop(name, each)
+
     def _taken(self, name: _Name) -> _Kept | None:
-        with Held(), self._lock:
-            if (kept := self._kept.get(name)) is not None:
-                self._kept.move_to_end(name)
-                kept.users += 1
+        with Held():
+            if (kept := self._kept.get(name)) is None:
+                return None
+            kept.users.append(None)
+            if kept.is_dropped:
+                self._returned(kept)
+                return None
+            kept.used = next(self._uses)
             return kept
 
     def _returned(self, kept: _Kept) -> None:
         with Held():
-            with self._lock:
-                kept.users -= 1
-                is_done = kept.is_dropped and not kept.users
-            if is_done:
+            kept.users.pop()
+            if kept.is_dropped and not kept.users:
                 kept.lookuper.close()
 
-    def _add(self, name: _Name, kept: _Kept) -> _Kept:
+    def _add(self, name: _Name, lookuper: Keepable, era: int) -> _Kept:
+        kept = _Kept(lookuper, [None], used=next(self._uses))
         with Held():
             with self._lock:
+                if era != self._era:
+                    kept.is_dropped = True
+                    return kept
                 surplus = [(name, self._kept.pop(name))] if name in self._kept else []
                 self._kept[name] = kept
                 while len(self._kept) > _KEPT_MAX:
-                    surplus.append(self._kept.popitem(last=False))
+                    oldest = min(self._kept, key=lambda each: self._kept[each].used)
+                    surplus.append((oldest, self._kept.pop(oldest)))
             for each in surplus:
                 self._drop(*each)
         return kept
@@ -127,7 +161,6 @@ class KeptLookupers:
             with self._lock:
                 if self._kept.get(name) is kept:
                     del self._kept[name]
-                is_done = not kept.is_dropped and not kept.users
-                kept.is_dropped = True
-            if is_done:
+            kept.is_dropped = True
+            if not kept.users:
                 kept.lookuper.close()

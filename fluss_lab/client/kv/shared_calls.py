@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 #: To one server. While a call is answered the next one is made; more would each carry fewer lookups.
 CALLS_AT_ONCE: Final = 2
+#: A call with more lookups is alone: a second one would take the few that came meanwhile, where one can carry them all, and
+#: a call costs ten times as much as a lookup in it.
+_CROWD: Final = 4
 #: Lookups of one call: beyond some hundreds a call's fixed cost is nothing beside them, and the last waits for the first.
 SHARED_MAX: Final = 1024
 
@@ -32,13 +35,17 @@ class Asked(Generic[Q, A]):
     Attributes:
         what: What is looked up.
         answer: None until it is known; it stays so where the call failed: then it is looked up by itself.
+        following: Who is woken by this one; see `end_all`.
+        is_interruptible: Whether it may stop waiting before its call has ended.
     """
 
-    __slots__ = ("_waiting", "answer", "what")
+    __slots__ = ("_waiting", "answer", "following", "is_interruptible", "what")
 
-    def __init__(self, what: Q) -> None:
+    def __init__(self, what: Q, *, is_interruptible: bool = False) -> None:
         self.what = what
+        self.is_interruptible = is_interruptible
         self.answer: A | None = None
+        self.following: Asked[Q, A] | None = None
         self._waiting = threading.Lock()
         self._waiting.acquire()
 
@@ -48,7 +55,11 @@ class Asked(Generic[Q, A]):
         Raises:
             KeyboardInterrupt: The main thread was interrupted; the call goes on.
         """
-        held.until(self._waiting.acquire, self.end)
+        try:
+            held.until(self._waiting.acquire, self.end)
+        finally:
+            if self.following is not None:
+                self.following.end()
         held.deliver()
 
     def end(self) -> None:
@@ -59,14 +70,37 @@ class Asked(Generic[Q, A]):
             return
 
 
+def end_all(asked: Sequence[Asked[Q, A]]) -> None:
+    """Wake those that wait, each by the one before it.
+
+    Woken at the same moment, all but one of them would find the interpreter's lock taken and wait once more, which costs each
+    a fifth of its lookup. Who may leave before it is woken wakes nobody.
+    """
+    waking: Asked[Q, A] | None = None
+    for each in reversed(asked):
+        if each.is_interruptible:
+            each.end()
+        else:
+            each.following, waking = waking, each
+    if waking is not None:
+        waking.end()
+
+
 class _Lane(Generic[Q, A]):
     """What is under way to one server."""
 
-    __slots__ = ("calls", "waiting")
+    __slots__ = ("calls", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.calls = 0
+        #: Lookups that those calls carry.
+        self.under_way = 0
         self.waiting: list[Asked[Q, A]] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether one more call may begin."""
+        return not self.calls or (self.calls < CALLS_AT_ONCE and self.under_way <= _CROWD)
 
 
 class SharedCalls(Generic[Q, A]):
@@ -93,14 +127,15 @@ class SharedCalls(Generic[Q, A]):
         Raises:
             KeyboardInterrupt: The main thread was interrupted.
         """
-        asked: Asked[Q, A] = Asked(what)
         with Held() as held:
+            asked: Asked[Q, A] = Asked(what, is_interruptible=held.is_interruptible)
             with self._lock:
                 if (lane := self._lanes.get(server)) is None:
                     lane = self._lanes[server] = _Lane()
-                is_alone = lane.calls < CALLS_AT_ONCE
+                is_alone = lane.has_room
                 if is_alone:
                     lane.calls += 1
+                    lane.under_way += 1
                 else:
                     lane.waiting.append(asked)
             if is_alone:
@@ -113,8 +148,9 @@ class SharedCalls(Generic[Q, A]):
         return asked.answer
 
     def _go_on(self, lane: _Lane[Q, A]) -> None:
-        """After a call: have those sent that wait, by a thread that sends for all."""
+        """After a call of one lookup: have those sent that wait, by a thread that sends for all."""
         with self._lock:
+            lane.under_way -= 1
             if not lane.waiting:
                 lane.calls -= 1
                 return
@@ -125,21 +161,27 @@ class SharedCalls(Generic[Q, A]):
             self._let_go(lane, calls=1)
 
     def _send_waiting(self, lane: _Lane[Q, A]) -> None:
-        while asked := self._next(lane):
+        ended = 0
+        while asked := self._next(lane, ended):
+            ended = len(asked)
             try:
                 self._sent(lane, asked)
             except Exception:  # a defect must not leave callers waiting for ever; each then meets it by itself
                 log.exception("a shared lookup failed")
             finally:
-                for each in asked:
-                    each.end()
+                end_all(asked)
 
-    def _next(self, lane: _Lane[Q, A]) -> Sequence[Asked[Q, A]]:
+    def _next(self, lane: _Lane[Q, A], ended: int) -> Sequence[Asked[Q, A]]:
+        """Return whom to send for after a call of so many lookups; nobody where another call will."""
         with self._lock:
+            lane.under_way -= ended
+            lane.calls -= 1
+            if not lane.waiting or not lane.has_room:
+                return ()
             asked = lane.waiting[: self._shared_max]
             del lane.waiting[: self._shared_max]
-            if not asked:
-                lane.calls -= 1
+            lane.calls += 1
+            lane.under_way += len(asked)
             return asked
 
     def _sent(self, lane: _Lane[Q, A], asked: Sequence[Asked[Q, A]]) -> None:

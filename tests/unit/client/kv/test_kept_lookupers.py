@@ -90,6 +90,43 @@ def test_a_kept_one_of_a_table_made_anew_does_not_answer_for_it(look, stranger, 
     assert look({"id": 1})["v"].to_pylist() == [None]
 
 
+@pytest.mark.parametrize("drops_database", [False, True])
+def test_a_drop_by_the_same_client_forgets_what_is_kept(look, connection, filled, make_table, drops_database):
+    asked = []
+
+    def asking(kept, keys):
+        asked.append(kept)
+        return kept.lookup(keys)
+
+    assert look({"id": 1}, call=asking)["v"].to_pylist() == [2]
+    if drops_database:
+        connection.admin().drop_database(filled.path.database, cascade=True)
+        connection.admin().create_database(filled.path.database)
+    else:
+        connection.admin().drop_table(filled.path)
+    make_table(COLUMNS, name=filled.path.table, primary_key=["id"], buckets=2)
+    # The server may not know of the drop yet: the old one must not even be asked.
+    assert look({"id": 1}, call=asking)["v"].to_pylist() == [None]
+    first, second = asked
+    assert "closed" in repr(first)
+    assert first is not second
+
+
+def test_what_was_opened_before_a_drop_is_not_kept_after(look, connection, filled, opened):
+    def dropped_meanwhile(path, columns):
+        lookuper = connection.lookuper(path, columns)
+        connection.kept_lookupers.forget(path.database, path.table)
+        return lookuper
+
+    found = connection.kept_lookupers.lookup(dropped_meanwhile, filled.path, None, {"id": 1}, Lookuper.lookup)
+    assert found["v"].to_pylist() == [2]
+    assert look({"id": 1})["v"].to_pylist() == [2]
+    assert ["closed" in repr(each) for each in opened] == [True, False]
+    connection.kept_lookupers.forget(filled.path.database, "another")
+    look({"id": 1})
+    assert len(opened) == 2
+
+
 def test_what_cannot_be_is_told_each_time(look):
     for _ in range(2):
         with pytest.raises(InvalidRecordError, match="nothing was sent"):

@@ -11,17 +11,19 @@ from fluss_lab.testing import wait_until
 
 
 class Server:
-    """Answers tenfold, once it is let."""
+    """Answers tenfold, once it is let; calls of several lookups when they are let too."""
 
     def __init__(self):
         self.calls = []
-        self.open = threading.Event()
+        self.open, self.open_to_many = threading.Event(), threading.Event()
+        self.open_to_many.set()
         self.shared_max = SHARED_MAX
         self.wrong = None
 
     def send(self, asked):
         self.calls.append([each.what for each in asked])
         assert self.open.wait(30)
+        assert len(asked) == 1 or self.open_to_many.wait(30)
         if self.wrong is not None:
             raise self.wrong
         if self.shared_max:
@@ -47,12 +49,13 @@ def ask(server):
             except ValueError as error:
                 answers[what] = error
 
-        threads.append(threading.Thread(target=look))
+        threads.append(threading.Thread(target=look, daemon=True))
         threads[-1].start()
 
     start.answers, start.shared = answers, shared
     yield start
     server.open.set()
+    server.open_to_many.set()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
@@ -135,6 +138,45 @@ def test_who_is_interrupted_leaves_and_the_others_have_their_answers(server, ask
     server.open.set()
     wait_until(lambda: len(ask.answers) == 5, 30)
     assert ask.answers == {each: each * 10 for each in [1000, 1001, 0, 1, 2]}
+
+
+def test_who_is_interrupted_while_the_call_is_made_leaves_nobody_waiting(server, ask):
+    """Those that wait are woken one by another, and it is gone."""
+    server.open_to_many.clear()
+    busy(ask, server, range(3))
+    threads = [
+        threading.Thread(target=lambda: (wait_until(lambda: waiting(ask) == 4, 30), ask(3), ask(4))),
+        threading.Thread(target=lambda: (wait_until(lambda: waiting(ask) == 6, 30), server.open.set())),
+        threading.Thread(
+            target=_interrupt_once,
+            args=(threading.main_thread().ident, lambda: any(len(call) == 6 for call in server.calls)),
+        ),
+    ]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        ask.shared.answer(99, "a")
+    for thread in threads:
+        thread.join(30)
+    server.open_to_many.set()
+    wait_until(lambda: len(ask.answers) == 7, 30)
+    assert ask.answers == {each: each * 10 for each in [1000, 1001, *range(5)]}
+
+
+def test_beside_a_call_of_many_nobody_calls_alone(server, ask):
+    server.open_to_many.clear()
+    busy(ask, server, range(20))
+    server.open.set()
+    wait_until(lambda: ask.shared._lanes["a"].under_way == 20, 30)
+    for number in (77, 78, 79):
+        ask(number)
+    wait_until(lambda: waiting(ask) == 3, 30)
+    assert [len(call) for call in server.calls] == [1, 1, 20]
+    server.open_to_many.set()
+    wait_until(lambda: len(ask.answers) == 25, 30)
+    assert sorted(server.calls[-1]) == [77, 78, 79]
+    wait_until(lambda: ask.shared._lanes["a"].calls == 0, 30)
+    assert ask.shared._lanes["a"].under_way == 0
 
 
 def _interrupt_once(thread, condition):
