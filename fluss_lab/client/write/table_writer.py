@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -71,12 +72,22 @@ class TableWriter:
     Args:
         info: The table. Rows are written in its schema, also after columns were added to the table.
         kind: How its batches travel.
+        form: The schema in which rows travel.
+        columns: Which columns of the table the rows have, in its order; None: all.
     """
 
-    def __init__(self, connection: ClusterClient, info: TableInfo, kind: WriteKind) -> None:
+    def __init__(
+        self,
+        connection: ClusterClient,
+        info: TableInfo,
+        kind: WriteKind,
+        form: pa.Schema,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
         self._connection = connection
         self._info = info
         self._kind = kind
+        self._form, self._columns = form, columns
         self._what = f"{kind.verb} {info.path}"
         self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
         self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
@@ -89,9 +100,8 @@ class TableWriter:
         self._router: Router | None = None
         self._sender: BatchSender | None = None
         self._closed = self._is_abandoned = False
-        #: Of rows given one at a time; None: they are calls like any others.
+        #: Of rows given one at a time; None before the first, or where they are calls like any others.
         self._single: RowGatherer[Any] | None = None
-        self._took_single = False
         connection.remember(info)
 
     def __repr__(self) -> str:
@@ -235,27 +245,43 @@ class TableWriter:
                 raise WriteStoppedError(text + "them again. settle() waits for them", UnsettledWrite(self)) from stop
         return future
 
-    def _one_by_one(
-        self, plain: PlainRows | None, new_future: Callable[[], WriteFuture], change: ChangeType, form: pa.Schema
-    ) -> None:
-        """Begin to take rows one at a time, where that can be: in a table without partitions, which always has its buckets.
+    def _take(self, rows: object, new_future: Callable[[], F], change: ChangeType) -> F:
+        """Check rows in any form, or one as a dict, and queue them; see the writers' own methods."""
+        if type(rows) is dict and rows:
+            single = self._single or self._new_gatherer(new_future, change)
+            if single is not None and (row := single.look_at(rows)) is not None:
+                added: F = single.add(row)
+                return added
+            rows = [rows] if is_row(rows) else rows
+        batches = record_batches(rows, self._info.schema, self._columns)
+        formed = [pa.RecordBatch.from_arrays(batch.columns, schema=self._form) for batch in batches]
+        return self._write(new_future(), formed, change)
+
+    @cached_property
+    def _plain(self) -> PlainRows | None:
+        """What single rows are checked by; None in a table with partitions, which may lack the bucket of a row."""
+        if self._info.descriptor.partitioned_by:
+            return None
+        return PlainRows.of(self._info.schema, self._columns)
+
+    def _new_gatherer(self, new_future: Callable[[], F], change: ChangeType) -> RowGatherer[F] | None:
+        """Begin to take rows one at a time, where that can be.
 
         Args:
-            plain: What they are checked by; None: that cannot be.
             new_future: Makes the future of some of them.
             change: What is done with each.
-            form: The schema in which they travel.
         """
-        self._took_single = True
-        if plain is None or self._info.descriptor.partitioned_by:
-            return
+        if (plain := self._plain) is None:
+            return None
 
-        def queue(future: WriteFuture, rows: pa.RecordBatch, started: float) -> None:
-            self._queue_rows(future, [pa.RecordBatch.from_arrays(rows.columns, schema=form)], change, started)
+        def queue(future: F, rows: pa.RecordBatch, started: float) -> None:
+            formed = pa.RecordBatch.from_arrays(rows.columns, schema=self._form)
+            self._queue_rows(future, [formed], change, started)
 
         with self._queueing:
             if self._single is None:
                 self._single = RowGatherer(plain, new_future, self._ready, queue, self._queueing, str(self._info.path))
+            return self._single
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -409,7 +435,7 @@ class AppendWriter(TableWriter):
                 f"{info.path} has a primary key: rows are not appended to it but upserted; call upsert, or open an "
                 "upsert_writer"
             )
-        super().__init__(connection, info, Appends(info))
+        super().__init__(connection, info, Appends(info), info.schema.arrow_schema)
 
     def append(self, rows: object) -> AppendResult:
         """Queue rows; return a future of where they went.
@@ -428,12 +454,4 @@ class AppendWriter(TableWriter):
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """
-        if type(rows) is dict and rows:
-            if not self._took_single:
-                schema = self._info.schema
-                self._one_by_one(PlainRows.of(schema), AppendResult, ChangeType.APPEND_ONLY, schema.arrow_schema)
-            if (single := self._single) is not None and (row := single.look_at(rows)) is not None:
-                added: AppendResult = single.add(row)
-                return added
-            rows = [rows] if is_row(rows) else rows
-        return self._write(AppendResult(), record_batches(rows, self._info.schema), ChangeType.APPEND_ONLY)
+        return self._take(rows, AppendResult, ChangeType.APPEND_ONLY)

@@ -15,8 +15,7 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
-from fluss_lab.model.values.plain_rows import PlainRows
-from fluss_lab.model.values.row_input import is_row, record_batches
+from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.records import fit_to_schema
 
 if TYPE_CHECKING:
@@ -49,10 +48,10 @@ class UpsertWriter(TableWriter):
         targets = None if columns is None else check_targets(info, columns)
         everything = targets is None or len(targets) == len(info.schema.columns)
         names = info.schema.names
-        super().__init__(connection, info, Upserts(info, [] if everything else [*map(names.index, targets or ())]))
-        self._columns = targets
+        form = body_schema(info, names if targets is None else targets)
+        kind = Upserts(info, [] if everything else [*map(names.index, targets or ())])
+        super().__init__(connection, info, kind, form, targets)
         self._key = info.schema.primary_key
-        self._body = body_schema(info, names if targets is None else targets)
 
     def upsert(self, rows: object) -> UpsertResult:
         """Queue rows to be inserted, or to replace those of the same key; return a future of their changes.
@@ -71,17 +70,7 @@ class UpsertWriter(TableWriter):
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """
-        if type(rows) is dict and rows:
-            if not self._took_single:
-                plain = PlainRows.of(self._info.schema, self._columns)
-                self._one_by_one(plain, UpsertResult, ChangeType.UPDATE_AFTER, self._body)
-            if (single := self._single) is not None and (row := single.look_at(rows)) is not None:
-                added: UpsertResult = single.add(row)
-                return added
-            rows = [rows] if is_row(rows) else rows
-        batches = record_batches(rows, self._info.schema, self._columns)
-        bodies = [pa.RecordBatch.from_arrays(batch.columns, schema=self._body) for batch in batches]
-        return self._write(UpsertResult(), bodies, ChangeType.UPDATE_AFTER)
+        return self._take(rows, UpsertResult, ChangeType.UPDATE_AFTER)
 
     def delete(self, keys: object) -> UpsertResult:
         """Queue keys whose rows are to go; return a future of their changes. Keys without a row change nothing.
@@ -99,7 +88,7 @@ class UpsertWriter(TableWriter):
         """
         if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "disable":
             raise UnsupportedError(f"{self._info.path}: the table forbids to delete ({DELETE_BEHAVIOR.key}=disable)")
-        batches = [fit_to_schema(batch, self._body) for batch in record_batches(keys, self._info.schema, self._key)]
+        batches = [fit_to_schema(batch, self._form) for batch in record_batches(keys, self._info.schema, self._key)]
         return self._write(UpsertResult(), batches, ChangeType.DELETE)
 
 
