@@ -1,8 +1,9 @@
 """Calls that lookups of single keys share: what comes while calls are on their way goes out together with the next one.
 
-Nothing waits for others to come: a lookup that finds fewer than `CALLS_AT_ONCE` calls under way is sent at once, by its own
-thread. Others wait, and go out together when one of those calls ends, by a thread that sends for all. So who gives up
-waiting (an interrupt) harms nobody else, and an answer is of a moment after its lookup began.
+A lookup that finds few calls and lookups under way waits for nothing: it is sent at once, by its own thread. Others wait,
+and go out together when one of those calls ends, by a thread that sends for all: after a call of several it first lets those
+come back that it woke, as long as they come. So who gives up waiting (an interrupt) harms nobody else, and an answer is of a
+moment after its lookup began.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import _thread
 import logging
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -21,7 +23,11 @@ log = logging.getLogger(__name__)
 CALLS_AT_ONCE: Final = 2
 #: A call with more lookups is alone: a second one would take the few that came meanwhile, where one can carry them all, and
 #: a call costs ten times as much as a lookup in it.
-_CROWD: Final = 4
+_CROWD: Final = 1
+#: After a call of several, who sends looks so often whether more have come back, and goes on when none has: a call of all of them
+#: costs hardly more than one of half, and while it is made they do not compete with it for the interpreter.
+_LOOK_S: Final = 0.0001
+_LOOKS_MAX: Final = 8
 #: Lookups of one call: beyond some hundreds a call's fixed cost is nothing beside them, and the last waits for the first.
 SHARED_MAX: Final = 1024
 
@@ -103,6 +109,18 @@ class _Lane(Generic[Q, A]):
         return not self.calls or (self.calls < CALLS_AT_ONCE and self.under_way <= _CROWD)
 
 
+def _let_come(lane: _Lane[Q, A], woken: int) -> None:
+    """Wait while those that were woken come back, each look finding more of them."""
+    seen = len(lane.waiting)
+    expected = seen + woken
+    for _ in range(_LOOKS_MAX):
+        time.sleep(_LOOK_S)
+        found = len(lane.waiting)
+        if found == seen or found >= expected:
+            return
+        seen = found
+
+
 class SharedCalls(Generic[Q, A]):
     """Gathers lookups. Safe in any thread.
 
@@ -170,6 +188,8 @@ class SharedCalls(Generic[Q, A]):
                 log.exception("a shared lookup failed")
             finally:
                 end_all(asked)
+            if ended > _CROWD:
+                _let_come(lane, ended)
 
     def _next(self, lane: _Lane[Q, A], ended: int) -> Sequence[Asked[Q, A]]:
         """Return whom to send for after a call of so many lookups; nobody where another call will."""
