@@ -16,6 +16,7 @@ from tests.mutants.giving_up import GIVING_UP
 from tests.mutants.guard import GUARD
 from tests.mutants.identity import IDENTITY
 from tests.mutants.integrity import INTEGRITY
+from tests.mutants.joined_batches import JOINED_BATCHES
 from tests.mutants.keyed_lake import KEYED_LAKE
 from tests.mutants.known_buckets import KNOWN_BUCKETS
 from tests.mutants.kv import KV
@@ -109,6 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + CONFIGURATION
     + IDENTITY
     + BATCH_IDENTITY
+    + JOINED_BATCHES
     + GIVING_UP
     + NOTEBOOK_JOBS
     + WORKBENCH_OBJECTS

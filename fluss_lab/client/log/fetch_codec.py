@@ -11,8 +11,9 @@ import pyarrow as pa
 from fluss_lab.client.cluster.offset_lookup import CLIENT
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
 from fluss_lab.model import Schema, TableBucket, TableInfo
-from fluss_lab.records import LogRecords, decode_all, fit_to_schema, records_of
+from fluss_lab.records import LogRecords, decode_runs, fit_to_schema
 from fluss_lab.records.batch import Buffer
+from fluss_lab.records.batch_runs import end_offset
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 
@@ -130,6 +131,8 @@ def fetch_request(
         projection_pushdown_enabled=projection.indices is not None,
         projected_fields=projection.indices or [],
     )
+    if projection.indices is not None:
+        table.small_batches_whole = True
     if limits.previous_offsets:
         table.previous_offsets = True
     for bucket, offset in positions:
@@ -146,6 +149,7 @@ class FetchedBucket:
 
     Attributes:
         previous_offsets: One for each record of `data`, little-endian int64; None unless requested.
+        all_columns: Whether `data` has all columns though some were requested.
     """
 
     bucket: TableBucket
@@ -156,11 +160,17 @@ class FetchedBucket:
     data: Buffer
     previous_offsets: bytes | None = None
     remote: pb.PbRemoteLogFetchInfo | None = None
+    all_columns: bool = False
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of its records."""
         return len(memoryview(self.data))
+
+    @property
+    def next_offset(self) -> int | None:
+        """Return the offset after its records as their headers say, which are not checked; None without records."""
+        return end_offset(self.data)
 
 
 def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBucket]:
@@ -181,11 +191,12 @@ def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBuc
                 data,
                 entry.previous_offsets if entry.HasField("previous_offsets") else None,
                 entry.remote_log_fetch_info if entry.HasField("remote_log_fetch_info") else None,
+                entry.all_columns,
             )
 
 
 def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -> Iterator[LogRecords]:
-    """Yield the records of a bucket from an offset on, without gaps.
+    """Yield the records of a bucket from an offset on, without gaps; small batches are joined.
 
     Args:
         fetched: The bucket of an answer.
@@ -196,10 +207,9 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
         CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
     """
     previous = _PreviousOffsets(fetched)
-    for batch in decode_all(fetched.data, projection.wire_schema):
-        before = previous.take(batch.header.record_count)
-        records = records_of(batch)
-        if records is None or records.next_offset <= offset:
+    for records in decode_runs(fetched.data, projection.full_schema if fetched.all_columns else projection.wire_schema):
+        before = previous.take(len(records))
+        if records.next_offset <= offset:
             continue
         if records.base_offset > offset:
             raise CorruptDataError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,13 +13,24 @@ from fluss_lab.errors import CorruptDataError, InvalidRequestError, NotLeaderErr
 from fluss_lab.records.batch import (
     CRC_START,
     HEADER_BYTES,
+    PREFIX_BYTES,
     BatchHeader,
     Buffer,
     align_buffer,
     checksum,
     encode,
+    read_header,
     split_headers,
 )
+from fluss_lab.server.tablet.log.log_reader import FetchedBatches
+
+#: A batch of so many bytes is mostly header and Arrow's description of it: to take columns out costs more than to send them.
+SMALL_BYTES: Final = 2048
+#: Small batches at the begin of an answer that are worth an answer of their own, where larger ones follow.
+_SMALL_BATCHES: Final = 64
+#: Of a batch's header.
+_LENGTH: Final = struct.Struct("<i")
+_LENGTH_AT: Final = 8
 
 
 def check_projection(fields: Sequence[int], schema: pa.Schema) -> tuple[int, ...]:
@@ -56,6 +69,28 @@ def project(
     """
     for header, whole in split_headers(data):
         yield header.size, _project(header, whole, indexes, schemas)
+
+
+def small_batches(found: FetchedBatches) -> FetchedBatches | None:
+    """Return the small batches that some begin with, to be sent with all columns; None where the others are projected.
+
+    Cost: 0.3 us a batch.
+    """
+    count = total = 0
+    buffers: list[memoryview] = []
+    next_offset = found.next_offset
+    for data in found.buffers:
+        at, last = 0, -1
+        while at < len(data) and (size := _LENGTH.unpack_from(data, at + _LENGTH_AT)[0] + PREFIX_BYTES) <= SMALL_BYTES:
+            at, last, count = at + size, at, count + 1
+        if last >= 0:
+            buffers.append(data[:at])
+            total, next_offset = total + at, read_header(data, last).next_offset
+        if at < len(data):
+            break
+    if not count or (total < found.size and count < _SMALL_BATCHES):
+        return None
+    return FetchedBatches(buffers, total, next_offset)
 
 
 def whole_batches(data: memoryview) -> Iterator[tuple[int, list[Buffer]]]:

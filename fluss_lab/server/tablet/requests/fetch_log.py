@@ -21,7 +21,12 @@ from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.log.log_reader import FetchedBatches
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch
-from fluss_lab.server.tablet.requests.column_projection import check_projection, project, whole_batches
+from fluss_lab.server.tablet.requests.column_projection import (
+    check_projection,
+    project,
+    small_batches,
+    whole_batches,
+)
 
 #: Longest wait of one call, whatever it requests: an answer without records costs nothing, a lost client a thread.
 WAIT_MS_MAX: Final = 30_000
@@ -40,6 +45,7 @@ class _Want:
     projection: tuple[int, ...] | None
     problem: FlussError | None
     previous: bool = False
+    takes_whole: bool = False
 
 
 class FetchLog:
@@ -79,7 +85,7 @@ class FetchLog:
                 want.projection = check_projection(table.projected_fields, found.schemas[found.schema_id])
             except FlussError as error:
                 want.problem = error
-        want.previous = table.previous_offsets
+        want.previous, want.takes_whole = table.previous_offsets, table.small_batches_whole
         return want
 
     def run(self) -> Frame[pb.FetchLogResponse]:
@@ -178,18 +184,19 @@ class FetchLog:
             return [], 0
         # Read after the records: a record that is served lies below it.
         answer.high_watermark = bucket.log.high_watermark
-        if want.projection is None and not want.previous:
+        projection = want.projection
+        if projection is not None and want.takes_whole and (small := small_batches(found)) is not None:
+            found, projection, answer.all_columns = small, None, True
+        if projection is None and not want.previous:
             bucket.counters.bytes_out += found.size
             return list(found.buffers), found.size
         if want.previous and bucket.kv is None:
             raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
-        payload, size = self._gathered(bucket, found, want, budget, at_least_one=at_least_one)
+        payload, size, offsets = self._gathered(bucket, found, want, projection, budget, at_least_one=at_least_one)
         if want.previous and payload and bucket.kv is not None:
-            # Offsets have no gaps, so the first and the last batch give the range.
-            start, stop = read_header(payload[0][0]).base_offset, read_header(payload[-1][0]).next_offset
-            answer.previous_offsets = bucket.kv.previous(start, stop)
+            answer.previous_offsets = bucket.kv.previous(*offsets)
         bucket.counters.bytes_out += size
-        return [part for batch in payload for part in batch], size
+        return payload, size
 
     def _fetch(
         self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool
@@ -197,25 +204,41 @@ class FetchLog:
         return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=self._request.enable_lake)
 
     def _gathered(
-        self, bucket: Bucket, found: FetchedBatches, want: _Want, budget: int, *, at_least_one: bool
-    ) -> tuple[list[list[Buffer]], int]:
-        """Return the batches of the answer from those read, and their size with that of their previous offsets.
+        self,
+        bucket: Bucket,
+        found: FetchedBatches,
+        want: _Want,
+        projection: tuple[int, ...] | None,
+        budget: int,
+        *,
+        at_least_one: bool,
+    ) -> tuple[list[Buffer], int, tuple[int, int]]:
+        """Return the batches of the answer from those read, their size with that of their previous offsets, and their offsets.
 
         More is read where a projection shrank it.
         """
-        payload: list[list[Buffer]] = []
+        if not found.buffers:
+            return [], 0, (0, 0)
+        start = stop = read_header(found.buffers[0]).base_offset
+        if projection is None:
+            # Offsets have no gaps. Batch by batch only what does not fit together with what is sent beside it.
+            size = found.size + (VALUE_BYTES * (found.next_offset - start) if want.previous else 0)
+            if size <= budget:
+                return list(found.buffers), size, (start, found.next_offset)
+        payload: list[Buffer] = []
         size = read = 0
         for _ in range(_PROJECTED_READS_MAX):
-            for before, after in self._taken_apart(found, want.projection, bucket):
-                beside = VALUE_BYTES * read_header(after[0]).record_count if want.previous else 0
+            for before, after in self._taken_apart(found, projection, bucket):
+                header = read_header(after[0])
+                beside = VALUE_BYTES * header.record_count if want.previous else 0
                 grown = size + beside + sum(len(memoryview(part)) for part in after)
                 if grown > budget and (payload or (want.previous and not at_least_one)):
-                    return payload, size
-                payload.append(after)
-                size, read = grown, read + before
+                    return payload, size, (start, stop)
+                payload += after
+                size, read, stop = grown, read + before, header.next_offset
             # As much log as fills the rest, judged by what this much gave.
             wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
-            if want.projection is None or not found.buffers or wanted <= 0:
+            if projection is None or not found.buffers or wanted <= 0:
                 break
             try:
                 more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
@@ -224,7 +247,7 @@ class FetchLog:
             if not isinstance(more, FetchedBatches):
                 break
             found = more
-        return payload, size
+        return payload, size, (start, stop)
 
     def _taken_apart(
         self, found: FetchedBatches, projection: tuple[int, ...] | None, bucket: Bucket

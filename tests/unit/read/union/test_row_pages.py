@@ -8,6 +8,7 @@ import pytest
 
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError, OffsetOutOfRangeError
 from fluss_lab.read.union import lake_rows, row_index, row_pages
+from fluss_lab.records import batch_runs
 from tests.unit.display.card_rules import check
 from tests.unit.read.keyed_changes import KeyedTable
 from tests.unit.read.kit import rows_of, same
@@ -185,6 +186,7 @@ def test_going_back_reads_from_the_nearest_mark(make_table, marked, monkeypatch)
 def test_a_filter_that_leaves_few_rows_has_marks_by_offset(make_table, marked, monkeypatch):
     monkeypatch.setattr(row_index, "MARK_ROWS", 1_000)
     monkeypatch.setattr(row_index, "MARK_OFFSETS", 20)
+    monkeypatch.setattr(batch_runs, "_RUN_BATCHES", 1)
     monkeypatch.setattr(row_index, "MARKS_MAX", 1_000)
     table = make_table(partitioned=False)
     for _ in range(12):

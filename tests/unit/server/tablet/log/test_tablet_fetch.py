@@ -109,6 +109,22 @@ def test_a_projected_fetch_fills_its_answer_from_more_than_its_size_of_log(table
     assert len(ids) > 600
 
 
+def test_small_batches_come_with_all_columns_where_that_was_allowed(tablet):
+    small = b"".join(batch(first, 1) for first in range(100))
+    tablet.produce({0: small})
+    tablet.produce({0: batch(100, 2000), 1: batch(0, 2000)})
+    tablet.produce({1: batch(2000, 1)})
+    answer, data = tablet.fetch({0: 7}, fields=[0], small_batches_whole=True)[0]
+    assert answer.all_columns
+    assert data == tablet.fetch({0: 7}, max_fetch_bytes=len(data))[0][1]
+    assert [record.id for record in records_in(data)] == list(range(7, 100))
+    # Larger ones are not worth it, nor few small ones in front of them; and who does not ask gets what was asked for.
+    for offsets, asked in (({0: 100}, True), ({0: 50}, True), ({1: 0}, True), ({0: 0}, False)):
+        ((answer, data),) = tablet.fetch(offsets, fields=[0], small_batches_whole=asked).values()
+        assert not answer.all_columns
+        assert all(each.rows.num_columns == 1 for each in decode_all(data, pa.schema([SCHEMA.field(0)])))
+
+
 def test_damage_is_not_served_under_a_fresh_checksum(tablet):
     tablet.produce({0: batch(0, 50)})
     path = next(tablet.folder.glob("data/t7/b0/*.log"))
