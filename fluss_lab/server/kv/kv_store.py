@@ -350,8 +350,7 @@ class KvStore:
         schema, layout, offsets = self._located(self._checks.key_columns(keys))
         wanted, answer = self._answer(columns, schema)
         found = offsets >= 0
-        arrays = layout.rows_of(offsets[found], wanted, schema)
-        return found, pa.RecordBatch.from_arrays(arrays, schema=answer)
+        return found, layout.rows_of(offsets[found], wanted, schema, answer)
 
     def _located(self, key: list[pa.Array]) -> tuple[pa.Schema, ChunkLayout, Longs]:
         """Return the offset of each key's row, -1 where there is none, and where they are to be found, at one moment."""

@@ -258,18 +258,21 @@ class ChunkLayout:
             if start < stop:
                 yield chunk, chunk.places.of(ascending[start:stop])
 
-    def rows_of(self, offsets: Longs, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
+    def rows_of(self, offsets: Longs, columns: Sequence[int], schema: pa.Schema, answer: pa.Schema) -> pa.RecordBatch:
         """Return columns of the rows at offsets that are all there, in the order of the offsets; see `gather`.
+
+        Args:
+            answer: The schema of these columns.
 
         Raises:
             RecordTooLargeError: They would be too much.
         """
         order = np.argsort(offsets)
         ascending = offsets[order]
-        if 1 < offsets.size <= _SLICED_ROWS_MAX:
+        if 0 < offsets.size <= _SLICED_ROWS_MAX:
             found = list(self.split(ascending))
             check_gathered(found)
-            if (sliced := _slice_rows(found, order, columns)) is not None:
+            if (sliced := _slice_rows(found, order, columns)) is not None and sliced.schema.equals(answer):
                 return sliced
         arrays = self.gather(ascending, columns, schema)
         if (order[1:] < order[:-1]).any():
@@ -277,7 +280,7 @@ class ChunkLayout:
             asked[order] = np.arange(order.size)
             back = pa.array(asked)
             arrays = [array.take(back) for array in arrays]
-        return arrays
+        return pa.RecordBatch.from_arrays(arrays, schema=answer)
 
     def gather(
         self, ascending: Longs, columns: Sequence[int], schema: pa.Schema, bytes_max: int = GATHERED_BYTES_MAX
@@ -303,7 +306,7 @@ class ChunkLayout:
         return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
 
 
-def _slice_rows(found: Sequence[tuple[Chunk, Longs]], order: Longs, columns: Sequence[int]) -> list[pa.Array] | None:
+def _slice_rows(found: Sequence[tuple[Chunk, Longs]], order: Longs, columns: Sequence[int]) -> pa.RecordBatch | None:
     """Return columns of a few rows, each where `order` says; None where the chunks are of different schemas.
 
     Args:
@@ -318,10 +321,12 @@ def _slice_rows(found: Sequence[tuple[Chunk, Longs]], order: Longs, columns: Seq
         return None
     chosen = list(columns)
     sliced = [part.slice(row, 1) for chunk, rows in found for part in (chunk.select(chosen),) for row in rows.tolist()]
+    if len(sliced) == 1:
+        return sliced[0]
     placed = [sliced[0]] * len(sliced)
     for place, row in zip(order.tolist(), sliced, strict=True):
         placed[place] = row
-    return list(pa.concat_batches(placed).columns)
+    return pa.concat_batches(placed)
 
 
 def take_columns(chunk: Chunk, chosen: Longs | slice, columns: Sequence[int], schema: pa.Schema) -> list[pa.Array]:
