@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.client.cluster.cluster_client import ClusterClient
 from fluss_lab.client.cluster.leader_requests import Attempts, call_leader
 from fluss_lab.client.cluster.log_damage import damage_error
+from fluss_lab.client.log.answer_ahead import AnswerAhead
 from fluss_lab.client.log.fetch_codec import (
     FetchedBucket,
     FetchLimits,
@@ -74,7 +75,8 @@ def read_range(
         TableNotFoundError, PartitionNotFoundError: The bucket was dropped.
         ServerUnavailableError: No server answered in time.
 
-    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``); memory of two answers.
+    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``), the next under way while one is decoded; memory of
+    three answers.
     """
     columns = Projection(info, projection, partial(connection.schema, info))
     limits = FetchLimits(
@@ -109,14 +111,24 @@ class _RangeReader:
         offset = start
         attempts = self._connection.attempts(self)
         gone: GoneSegments | None = None
+        ahead: AnswerAhead | None = None
         while offset < stop:
             begin = offset
-            request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
-            fetched = self._fetch(request, attempts)
+            fetched = None if ahead is None or ahead.offset != offset else ahead.take()
+            ahead, is_first = None, fetched is None
+            if fetched is None:
+                fetched = self._fetch(offset, attempts)
+            follows = fetched.next_offset or stop
+            more = follows < stop
             try:
+                # Not before somebody asks for more than the first records: a reader of few needs one answer.
+                if more and not is_first:
+                    ahead = self._ask_ahead(follows)
                 for records in self._records(fetched, offset, stop):
                     offset = records.next_offset
                     yield records
+                    if more and ahead is None:
+                        ahead = self._ask_ahead(follows)
             except LakeSnapshotNotFoundError as error:
                 # It was replaced since the server named it; the server learns of its successor.
                 if offset == begin:
@@ -151,7 +163,13 @@ class _RangeReader:
         except CorruptDataError as error:
             raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 
-    def _fetch(self, request: pb.FetchLogRequest, attempts: Attempts) -> FetchedBucket:
+    def _ask_ahead(self, offset: int) -> AnswerAhead:
+        """Ask for what follows an answer."""
+        return AnswerAhead(offset, partial(self._fetch, offset, self._connection.attempts(self, 0)))
+
+    def _fetch(self, offset: int, attempts: Attempts) -> FetchedBucket:
+        request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
+
         def call(gateway: TabletServerGateway) -> FetchedBucket:
             fetched = next(fetched_buckets(gateway.fetch_log(request)), None)
             if fetched is None or fetched.bucket != self._bucket:

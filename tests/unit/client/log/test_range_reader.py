@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from fluss_lab.client import Connection, read_range
-from fluss_lab.errors import BucketNotFoundError, OffsetOutOfRangeError, PartitionNotFoundError, TableNotFoundError
+from fluss_lab.errors import (
+    BucketNotFoundError,
+    CorruptDataError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    ServerUnavailableError,
+    TableNotFoundError,
+)
 from fluss_lab.model import TableBucket
 
 
@@ -55,3 +66,112 @@ def test_buckets_that_are_gone(connection, table, make_table):
     connection.admin().drop_table(info.path)
     with pytest.raises(TableNotFoundError):
         list(read_range(connection, info, bucket, 0, 1))
+
+
+@pytest.fixture
+def watched(shared_cluster, monkeypatch):
+    """A connection of small answers, and the offsets that were asked for with it."""
+    with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": "2kb"}) as connection:
+        asked: list[int] = []
+        gateway = connection.gateway
+
+        def watching(server_id):
+            found = gateway(server_id)
+
+            def fetch_log(request):
+                asked.append(request.tables_req[0].buckets_req[0].fetch_offset)
+                return found.fetch_log(request)
+
+            return SimpleNamespace(fetch_log=fetch_log, describe_damage=found.describe_damage)
+
+        monkeypatch.setattr(connection, "gateway", watching)
+        yield connection, asked
+
+
+def ahead_threads():
+    return [each for each in threading.enumerate() if each.name == "read-ahead"]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def test_the_next_answer_is_asked_for_while_one_is_read(watched, table):
+    connection, asked = watched
+    info, bucket = table
+    runs = read_range(connection, info, bucket, 0, 1000)
+    first = next(runs)
+    assert asked == [0]
+    found = list(first.offsets.to_pylist())
+    found += next(runs).offsets.to_pylist()
+    # Nobody has asked for the third answer yet.
+    wait_until(lambda: len(asked) == 3)
+    found += [offset for run in runs for offset in run.offsets.to_pylist()]
+    assert found == list(range(1000))
+    assert asked == sorted(set(asked))
+    assert not ahead_threads()
+
+
+def test_a_reader_that_goes_away_leaves_no_thread(watched, table):
+    connection, asked = watched
+    info, bucket = table
+    runs = read_range(connection, info, bucket, 0, 1000)
+    for _ in range(3):
+        next(runs)
+    runs.close()
+    wait_until(lambda: not ahead_threads())
+    assert len(asked) <= 5
+
+
+def test_an_answer_ahead_that_fails_is_asked_for_again(watched, table, monkeypatch):
+    """Its error is nobody's: the reader has attempts, and it has none."""
+    connection, asked = watched
+    info, bucket = table
+    gateway = connection.gateway
+    failed: list[int] = []
+
+    def failing(server_id):
+        found = gateway(server_id)
+
+        def fetch_log(request):
+            if threading.current_thread().name == "read-ahead":
+                failed.append(request.tables_req[0].buckets_req[0].fetch_offset)
+                raise ServerUnavailableError("gone for a moment")
+            return found.fetch_log(request)
+
+        return SimpleNamespace(fetch_log=fetch_log)
+
+    monkeypatch.setattr(connection, "gateway", failing)
+    runs = read_range(connection, info, bucket, 0, 1000)
+    assert [offset for run in runs for offset in run.offsets.to_pylist()] == list(range(1000))
+    assert failed
+    assert set(failed) <= set(asked)
+
+
+def test_damage_ends_the_range_where_it_lies_whoever_asked(watched, table, monkeypatch):
+    connection, _ = watched
+    info, bucket = table
+    gateway = connection.gateway
+
+    def damaging(server_id):
+        found = gateway(server_id)
+
+        def fetch_log(request):
+            frame = found.fetch_log(request)
+            offset = request.tables_req[0].buckets_req[0].fetch_offset
+            if offset >= 500:
+                data = bytearray(b"".join(bytes(part) for part in frame.payloads[0]))
+                data[100] ^= 1
+                frame.payloads[0] = [memoryview(bytes(data))]
+            return frame
+
+        return SimpleNamespace(fetch_log=fetch_log, describe_damage=found.describe_damage)
+
+    monkeypatch.setattr(connection, "gateway", damaging)
+    found = []
+    with pytest.raises(CorruptDataError, match="CRC"):
+        found.extend(read_range(connection, info, bucket, 0, 1000))
+    assert [offset for run in found for offset in run.offsets.to_pylist()] == list(range(500))
