@@ -83,6 +83,12 @@ def bucket_of(info: TableInfo) -> TableBucket:
     return TableBucket(info.table_id, None, 0)
 
 
+def times_of(rig: Rig, info: TableInfo) -> list[tuple[int, int]]:
+    """The offset and the time of each record of the first twenty batches."""
+    runs = read_range(rig.connection, info, bucket_of(info), 0, 20 * ROWS)
+    return [pair for run in runs for pair in zip(run.offsets.to_pylist(), run.timestamps_ms.to_pylist(), strict=True)]
+
+
 @pytest.fixture(scope="module")
 def rig():
     clock = MockClock()
@@ -153,8 +159,7 @@ def test_columns_are_chosen_by_the_reader(rig, info, columns):
 
 def test_times_are_found_across_both(rig, info):
     admin = rig.connection.admin()
-    times = {run.timestamps_ms[0].as_py(): run.base_offset
-             for run in read_range(rig.connection, info, bucket_of(info), 0, 20 * ROWS)}  # fmt: skip
+    times = {time_ms: offset for offset, time_ms in reversed(times_of(rig, info))}
     assert len(times) == 20
     for moment, offset in times.items():
         for asked, expected in ((moment, offset), (moment - 1, offset), (moment + 1, offset + ROWS)):
@@ -168,8 +173,8 @@ def test_times_are_found_across_both(rig, info):
 
 def test_a_seek_says_that_it_lives_in_remote_storage(rig, info):
     reader = TableReader(rig.connection, info.path)
-    runs = list(read_range(rig.connection, info, bucket_of(info), 0, 20 * ROWS))
-    first, last = runs[0].timestamps_ms[0].as_py(), runs[-1].timestamps_ms[0].as_py()
+    times = times_of(rig, info)
+    first, last = times[0][1], times[-1][1]
     assert [(each.offset, each.lives) for each in reader.seek(first).buckets] == [(0, "remote")]
     assert [each.lives for each in reader.seek(last).buckets] == ["local"]
     assert [each.lives for each in reader.seek(last + 1).buckets] == ["end"]
