@@ -40,8 +40,10 @@ def text_of(output: Any) -> str:
 
 
 def text_shown(executed: Any) -> str:
-    """Return everything that a notebook shows as text."""
-    return "\n".join(map(text_of, outputs_of(executed)))
+    """Return everything that a notebook shows as text: a line of a stream whole, which may come in several messages."""
+    return "".join(
+        text_of(each) if each["output_type"] == "stream" else f"\n{text_of(each)}\n" for each in outputs_of(executed)
+    )
 
 
 def summary_of(executed: Any) -> dict[str, Any]:
