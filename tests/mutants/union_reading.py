@@ -6,9 +6,11 @@ IN_PK_UNDO = "tests/unit/read/union/test_pk_undo.py"
 KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
 LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
+TAILS_AHEAD = "fluss_lab/read/union/tails_ahead.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_KEYED = "tests/unit/read/union/test_keyed_boundaries.py"
+IN_TAILS_AHEAD = "tests/unit/read/union/test_tails_ahead.py"
 
 #: P4: a union read equals the model at its read point.
 UNION_READING = (
@@ -19,6 +21,32 @@ UNION_READING = (
         "yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))",
         "yield from lake_rows(source, part, request, tail.ended_before(part.start))",
         (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
+    ),
+    Mutant(
+        "tail_half_looked_at_ahead_taken",
+        "P4",
+        TAILS_AHEAD,
+        "return each.tail if each.is_whole else None",
+        "return each.tail",
+        (f"{IN_TAILS_AHEAD}::test_an_error_met_ahead_is_the_reader_s_to_meet_again",),
+    ),
+    Mutant(
+        "tails_read_ahead_without_end",
+        "P8",
+        TAILS_AHEAD,
+        "            self._room.acquire()\n",
+        "",
+        (f"{IN_TAILS_AHEAD}::test_no_more_tails_are_kept_than_a_few",),
+    ),
+    Mutant(
+        "work_on_files_given_out_of_order",
+        "P4",
+        "fluss_lab/lake/iceberg/files/parquet_input.py",
+        "                yield under_way.popleft().result()\n        while",
+        "                yield under_way.pop().result()\n        while",
+        (
+            "tests/unit/lake/iceberg/files/test_parquet_input.py::test_work_in_order_gives_its_results_in_order_and_asks_only_a_few_ahead",
+        ),
     ),
     Mutant(
         "rows_that_the_log_ended_itself_kept",

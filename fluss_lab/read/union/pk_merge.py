@@ -33,8 +33,14 @@ TAIL_BYTES: Final = 64 * 1024 * 1024
 Rows = Iterator[tuple[pa.RecordBatch, int]]
 
 
-def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
+def keyed_rows(source: TableSource, part: BucketPart, request: Request, tail: Tail | None = None) -> Rows:
     """Yield the part's rows, and the offset up to which the bucket is read with them.
+
+    Args:
+        source: The table.
+        part: Which rows.
+        request: Which columns.
+        tail: The part's, if it was looked at before.
 
     Raises:
         OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
@@ -46,8 +52,9 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request) -> Rows:
     if part.live:
         yield from live_rows(source, part, request)
         return
-    tail = Tail(source, part, request)
-    yield from request.pauses(tail.look(), part.start)
+    if tail is None:
+        tail = Tail(source, part, request)
+        yield from request.pauses(tail.look(), part.start)
     yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))
     yield from tail.rows()
 

@@ -35,6 +35,7 @@ from fluss_lab.read.union.pk_merge import keyed_rows
 from fluss_lab.read.union.pk_plan import place_part
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection, TimesGoneError
+from fluss_lab.read.union.tails_ahead import TailsAhead
 
 #: Combinations of values of a bucket key that are hashed to find its buckets: more are in about all of them.
 KEYS_MAX: Final = 10_000
@@ -279,12 +280,17 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
         UnsupportedError: ``__timestamp`` is asked of rows that have changed since, and whose records are held by neither.
         CorruptDataError: Bytes failed their checks.
     """
+    with TailsAhead(source, plan.parts, request) as ahead:
+        yield from _read_parts(source, plan, request, ahead)
+
+
+def _read_parts(source: TableSource, plan: Plan, request: Request, ahead: TailsAhead) -> Iterator[pa.RecordBatch]:
     pending = list(plan.parts)
     failures = 0
     while pending:
         part = pending[0]
         try:
-            for batch, position in _read_part(source, part, request):
+            for batch, position in _read_part(source, part, request, ahead):
                 failures = 0 if position > part.start else failures
                 # Before the rows go out: the consumer may never come back.
                 pending[0] = part = replace(part, start=position)
@@ -323,10 +329,12 @@ def gone(
     )
 
 
-def _read_part(source: TableSource, part: BucketPart, request: Request) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _read_part(
+    source: TableSource, part: BucketPart, request: Request, ahead: TailsAhead
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield rows, and the offset up to which the bucket is read with them."""
     if not source.info.is_log_table:
-        return keyed_rows(source, part, request)
+        return keyed_rows(source, part, request, ahead.take(part))
     return chain(lake_rows(source, part, request), _log_rows(source, part, request))
 
 

@@ -6,8 +6,9 @@ Pages have checksums when tiering wrote them, or another writer that asks for th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 #: Files of an object store that are read at a time.
 TRIPS_AT_ONCE: Final = 8
+#: Threads that work on what was read, beside Arrow's own.
+_WORK_AT_ONCE: Final = 2
 
 
 @contextmanager
@@ -127,3 +130,23 @@ def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Seq
         return [work(each) for each in what]
     with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
         return list(pool.map(work, what))
+
+
+def in_order(work: Callable[[T], R], what: Iterable[T]) -> Iterator[R]:
+    """Yield the results of some work on each of several things, a few of them under way while the one before is used.
+
+    The first is done before the next is asked for: a reader that takes one costs no thread. Work releases the interpreter's
+    lock for most of its time, or nothing is gained.
+    """
+    left = iter(what)
+    for each in left:
+        yield work(each)
+        break
+    under_way: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(_WORK_AT_ONCE) as pool:
+        for each in left:
+            under_way.append(pool.submit(work, each))
+            if len(under_way) > _WORK_AT_ONCE:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()

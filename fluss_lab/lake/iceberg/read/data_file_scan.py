@@ -25,6 +25,7 @@ from fluss_lab.lake.iceberg.files.file_locations import arrow_place
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
 from fluss_lab.lake.iceberg.files.parquet_input import (
     check_footer,
+    in_order,
     open_parquet,
     parquet_errors,
     side_by_side,
@@ -178,10 +179,15 @@ class DataFileScan:
             scanner = ds.FileSystemDataset(fragments, schema, PARQUET, fragments[0].filesystem).scanner(
                 columns=names, filter=where, batch_size=_BATCH_ROWS, **_ahead(chosen)
             )
-            for batch in scanner.scan_batches():
+
+            def finish(batch: ds.TaggedRecordBatch) -> tuple[int, pa.RecordBatch]:
                 at = by_path[batch.fragment.path]
                 rows = self._columns.conformed(batch.record_batch, files[at].path)
-                yield at, self._finished(files[at], rows, late=bool(late))
+                return at, self._finished(files[at], rows, late=bool(late))
+
+            # To leave rows out costs as much as to decode them; to leave out none, nothing.
+            is_filtered = bool(late) or any(file.dead is not None for file in chosen)
+            yield from (in_order if is_filtered else map)(finish, scanner.scan_batches())
         except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
             what = f"lake table {self._table.info.path}: one of the files {chosen[0].path} ... {chosen[-1].path}"
             found = reading_fault(self._table.io(), chosen[0].path, "file of the table's columns", error, what=what)
