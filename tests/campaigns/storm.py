@@ -26,6 +26,7 @@ import pyarrow as pa
 
 import fluss_lab as fl
 from fluss_lab.client import AppendWriter
+from fluss_lab.client.kv.lookuper import CALLS_AT_ONCE
 from fluss_lab.errors import FlussError, NotFoundError, WriteInterruptedError
 from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
@@ -306,7 +307,10 @@ class Storm:
 
     def state(self) -> tuple[int, int]:
         gc.collect()
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+        # A kept lookuper starts its threads, never more than so many, when it has work for them.
+        lookups = [each for each in threading.enumerate() if each.name.startswith("lookup-d.keyed")]
+        assert len(lookups) <= CALLS_AT_ONCE, [each.name for each in lookups]
+        return threading.active_count() - len(lookups), len(os.listdir("/proc/self/fd"))
 
     def is_as(self, before: tuple[int, int]) -> bool:
         """Tell whether there are no more threads, and no more descriptors but for gRPC's sockets that it keeps a while."""

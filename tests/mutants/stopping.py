@@ -4,6 +4,8 @@ from tests.mutants.mutant import Mutant
 
 IN_LAB_LIFETIME = "tests/unit/workbench/test_lab_lifetime.py"
 INTERRUPTS = "fluss_lab/interrupts.py"
+WORK_POOL = "fluss_lab/work_pool.py"
+IN_WORK_POOL = "tests/unit/test_work_pool.py"
 CHANNEL = "fluss_lab/rpc/channel.py"
 ACCUMULATOR = "fluss_lab/client/write/record_accumulator.py"
 WRITER = "fluss_lab/client/write/table_writer.py"
@@ -27,6 +29,18 @@ STOPPING = (
         "        if _signal.getsignal(SIGINT) is recorder:",
         "        if _signal.getsignal(SIGINT) is not None:",
         (f"{IN_INTERRUPTS}::test_a_handler_set_within_the_block_stays",),
+    ),
+    Mutant(
+        "pool_where_an_interrupt_breaks_it", "P12", WORK_POOL,
+        "        with Held():\n            return Work(",
+        "        if True:\n            return Work(",
+        (f"{IN_WORK_POOL}::test_no_lock_of_a_pool_is_taken_where_an_interrupt_could_break_it",),
+    ),
+    Mutant(
+        "dropped_work_of_a_closed_pool_done", "P12", WORK_POOL,
+        "wait=False, cancel_futures=True",
+        "wait=False",
+        (f"{IN_WORK_POOL}::test_a_pool_that_is_closed_ends_what_runs_and_drops_the_rest",),
     ),
     Mutant(
         "grpc_where_an_interrupt_breaks_it", "P12", CHANNEL,

@@ -34,7 +34,7 @@ UNION_READING = (
         "tails_read_ahead_without_end",
         "P8",
         TAILS_AHEAD,
-        "            self._room.acquire()\n",
+        "            self._room.get()\n",
         "",
         (f"{IN_TAILS_AHEAD}::test_no_more_tails_are_kept_than_a_few",),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,11 +33,12 @@ from fluss_lab.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from fluss_lab.interrupts import Flag, Held
+from fluss_lab.interrupts import Held
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.argument_checks import checked
 from fluss_lab.model.values.pandas_frames import for_pandas
 from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.work_pool import WorkPool
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
@@ -88,7 +88,7 @@ class Lookuper(Closing):
         self._lookups, self._prefixes = LookupCall(info, self._projection), PrefixCall(info, self._projection)
         self._shared: SharedCalls[PlainKey, _Place] = SharedCalls(self._look_up)
         self._starting = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: WorkPool | None = None
         self._closed = False
         connection.remember(info)
 
@@ -103,7 +103,7 @@ class Lookuper(Closing):
                 pool, self._pool = self._pool, None
             if pool is not None:
                 # Calls under way have callers that wait for them, or were interrupted.
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.close()
                 self._connection.open_resources.remove(self)
 
     @property
@@ -269,14 +269,11 @@ class Lookuper(Closing):
                 if self._closed:
                     raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
                 if self._pool is None:
-                    self._pool = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=f"lookup-{self._info.path}")
+                    self._pool = WorkPool(CALLS_AT_ONCE, f"lookup-{self._info.path}")
                     self._connection.open_resources.add(self, self.close)
-                futures = [self._pool.submit(call) for call in calls]
-            for future in futures:
-                done = Flag()
-                future.add_done_callback(partial(_set_flag, done))
-                done.wait()
-                future.result(0)
+                under_way = [self._pool.submit(call) for call in calls]
+            for each in under_way:
+                each.result()
 
     def _taken(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
         """Return the rows at positions of all that was found; -1 stands for no row."""
@@ -305,10 +302,6 @@ def prefix_columns(info: TableInfo) -> tuple[str, ...]:
             f"({', '.join(rest)}), found ({', '.join(key)}); look whole keys up, or make the table with such a bucket key"
         )
     return (*key, *descriptor.partitioned_by)
-
-
-def _set_flag(done: Flag, _future: object) -> None:
-    done.set()
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from queue import SimpleQueue
 from typing import Final
 
 from fluss_lab.closing import Closing
@@ -50,7 +51,10 @@ class TailsAhead(Closing):
         # The reader looks at the first by itself, at the same time.
         wanted = [part for part in parts[1:] if not part.live and part.lake_stop < part.stop] if takes_all else []
         self._pending = deque(_Ahead(source, part, request) for part in wanted)
-        self._room = threading.Semaphore(_AHEAD_MAX)
+        # A queue of permits: a semaphore's lock could be left acquired by an interrupt.
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(_AHEAD_MAX):
+            self._room.put(None)
         self._is_closed = False
         if self._pending:
             with Held():
@@ -66,7 +70,7 @@ class TailsAhead(Closing):
             return None
         while True:
             each = self._pending.popleft()
-            self._room.release()
+            self._room.put(None)
             if each.part is part:
                 each.done.wait()
                 return each.tail if each.is_whole else None
@@ -74,11 +78,11 @@ class TailsAhead(Closing):
     def close(self) -> None:
         """Have the thread end after the answer that it waits for."""
         self._is_closed = True
-        self._room.release()
+        self._room.put(None)
 
     def _run(self, pending: Sequence[_Ahead]) -> None:
         for each in pending:
-            self._room.acquire()
+            self._room.get()
             try:
                 each.is_whole = self._looked_at(each.tail)
             except FlussError:

@@ -1,8 +1,5 @@
 """A lab as a person uses it, over a server process of its own; Spark is in tests/spark."""
 
-import gc
-import signal
-import sys
 import time
 
 import pandas as pd
@@ -13,6 +10,7 @@ import pytest
 import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.testing import wait_until
+from tests.unit.open_steps import watched_steps
 from tests.unit.workbench.lab_kit import LAKE, SCHEMA, rows, tier
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -268,56 +266,25 @@ def test_a_table_is_not_made_when_its_rows_cannot_be(lab):
 
 def test_no_lock_of_grpc_or_of_the_library_is_taken_where_an_interrupt_could_break_it(lab):
     """Every step of theirs on the main thread is watched: each must lie in a block that holds interrupts back."""
-    watched = ("Condition", "Event", "Thread.start", "Semaphore")
-    seen, open_steps = 0, []
-
-    def is_import(frame):
-        while frame is not None:
-            if "importlib" in frame.f_code.co_filename:
-                return True
-            frame = frame.f_back
-        return False
-
-    def watch(frame, event, _argument):
-        nonlocal seen
-        path, name = frame.f_code.co_filename, frame.f_code.co_qualname
-        theirs = "/grpc/" in path or "/concurrent/futures/" in path
-        if event != "call" or not (theirs or (path.endswith("/threading.py") and name.startswith(watched))):
-            return
-        seen += 1
-        if signal.getsignal(signal.SIGINT) is before and not name.endswith("__init__") and not is_import(frame):
-            open_steps.append(f"{name} {path}:{frame.f_lineno}")
-
-    before = signal.default_int_handler
-    restored = signal.signal(signal.SIGINT, before)
-    # What other tests have left is collected first, and not in between: its locks are nobody's.
-    gc.collect()
-    gc.disable()
-    sys.setprofile(watch)
-    try:
-        with fl.Lab.open(lab.folder) as other:
-            log = other.create_table("shop.watched_log", {"id": "bigint"}, buckets=2)
-            keyed = other.create_table("shop.watched", {"id": "bigint"}, primary_key=["id"], buckets=2)
-            log.append({"id": [*range(100)]})
-            keyed.upsert({"id": [*range(100)]})
-            with log.writer() as writer:
-                writer.append({"id": [*range(5)]}).result()
-                writer.flush()
-            assert log.scan().count() == 105
-            assert keyed.scan().to_arrow().num_rows == keyed.lookup({"id": [*range(100)]}).num_rows == 100
-            assert keyed.lookup({"id": 7}).num_rows == 1
-            with log.subscribe("earliest") as scanner:
-                assert len(scanner.poll(10.0)) > 0
-            assert log.changelog().to_arrow().num_rows == 105
-            next(iter(keyed.scan().to_batches(5)))
-            other.status()
-            log.buckets()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-        signal.signal(signal.SIGINT, restored)
-    assert seen > 1000
-    assert open_steps == []
+    with watched_steps() as steps, fl.Lab.open(lab.folder) as other:
+        log = other.create_table("shop.watched_log", {"id": "bigint"}, buckets=2)
+        keyed = other.create_table("shop.watched", {"id": "bigint"}, primary_key=["id"], buckets=2)
+        log.append({"id": [*range(100)]})
+        keyed.upsert({"id": [*range(100)]})
+        with log.writer() as writer:
+            writer.append({"id": [*range(5)]}).result()
+            writer.flush()
+        assert log.scan().count() == 105
+        assert keyed.scan().to_arrow().num_rows == keyed.lookup({"id": [*range(100)]}).num_rows == 100
+        assert keyed.lookup({"id": 7}).num_rows == 1
+        with log.subscribe("earliest") as scanner:
+            assert len(scanner.poll(10.0)) > 0
+        assert log.changelog().to_arrow().num_rows == 105
+        next(iter(keyed.scan().to_batches(5)))
+        other.status()
+        log.buckets()
+    assert steps.seen > 1000
+    assert steps.open == []
 
 
 def test_what_is_dropped_or_closed_is_shown_all_the_same(lab):

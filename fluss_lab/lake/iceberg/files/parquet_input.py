@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
+from fluss_lab.work_pool import Work, WorkPool
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -128,8 +129,12 @@ def side_by_side(location: Callable[[T], str], work: Callable[[T], R], what: Seq
     """
     if not what or local_path(location(what[0])) is not None:
         return [work(each) for each in what]
-    with ThreadPoolExecutor(min(TRIPS_AT_ONCE, len(what))) as pool:
-        return list(pool.map(work, what))
+    pool = WorkPool(min(TRIPS_AT_ONCE, len(what)), "lake-trips")
+    try:
+        under_way = [pool.submit(partial(work, each)) for each in what]
+        return [each.result() for each in under_way]
+    finally:
+        pool.close()
 
 
 def in_order(work: Callable[[T], R], what: Iterable[T]) -> Iterator[R]:
@@ -142,11 +147,14 @@ def in_order(work: Callable[[T], R], what: Iterable[T]) -> Iterator[R]:
     for each in left:
         yield work(each)
         break
-    under_way: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(_WORK_AT_ONCE) as pool:
+    under_way: deque[Work[R]] = deque()
+    pool = WorkPool(_WORK_AT_ONCE, "lake-work")
+    try:
         for each in left:
-            under_way.append(pool.submit(work, each))
+            under_way.append(pool.submit(partial(work, each)))
             if len(under_way) > _WORK_AT_ONCE:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
+    finally:
+        pool.close()
