@@ -326,10 +326,10 @@ def _end_quietly() -> int:
 
 
 def _say(text: str) -> None:
-    from fluss_lab.cli.text_tables import clean_text
+    from fluss_lab.display.shown_text import visible
 
     line = "; ".join(filter(None, map(str.strip, text.splitlines())))
-    click.echo(f"{_PROGRAM}: {clean_text(line)}", err=True)
+    click.echo(f"{_PROGRAM}: {visible(line)}", err=True)
 
 
 def _usage_text(error: click.ClickException) -> str:

@@ -66,9 +66,10 @@ def load(folder: Path, file: str, path: str, *, append: bool, is_json: bool, **g
                 f"load: table {path} exists; --append adds the rows to it (into a table with a primary key they are upserted)"
             ) from None
     if not is_json:
-        from fluss_lab.cli.text_tables import clean_text, text_table
+        from fluss_lab.cli.text_tables import text_table
+        from fluss_lab.display.shown_text import visible
 
-        click.echo(clean_text(report.title))
+        click.echo(visible(report.title))
         click.echo(text_table(("column", "type", "in the source"), [(b, str(c), a) for a, b, c in report.columns]))
         return
     loaded = [{"column": b, "type": str(c), "source_column": a} for a, b, c in report.columns]

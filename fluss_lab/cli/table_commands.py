@@ -257,7 +257,8 @@ def tables(folder: Path, database: str | None, *, is_json: bool) -> None:
 @folder_option
 def show(folder: Path, path: str, *, is_json: bool) -> None:
     """Show TABLE: columns, properties, buckets, lake snapshots."""
-    from fluss_lab.cli.text_tables import DataTable, clean_text
+    from fluss_lab.cli.text_tables import DataTable
+    from fluss_lab.display.shown_text import visible
 
     with opened_lab(folder) as lab:
         table = lab.table(path)
@@ -279,7 +280,7 @@ def show(folder: Path, path: str, *, is_json: bool) -> None:
         return
     listed = [("columns", _without_unset(columns)), ("properties", [{"property": k, "value": v} for k, v in properties.items()]),
               ("buckets", _without_unset(buckets)), ("snapshots", snapshots)]  # fmt: skip
-    click.echo(clean_text(title))
+    click.echo(visible(title))
     for name, rows in listed:
         if rows is not None:
             columns_shown = list(zip(*(row.values() for row in rows), strict=True))

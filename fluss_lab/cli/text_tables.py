@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from fluss_lab.display.shown_text import visible
+
 #: Longer values of data are cut; ``--json`` has them whole.
 CELL_WIDTH_MAX: Final = 60
 _NULL: Final = "-"
@@ -27,7 +29,7 @@ class DataTable:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = [clean_text(name) for name in names]
+        self._names = [visible(name) for name in names]
         self._widths: list[int] | None = None
         self._right: list[bool] = []
 
@@ -39,17 +41,6 @@ class DataTable:
         self._right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
         self._widths = [max(map(text_width, [name, *column])) for name, column in zip(self._names, shown, strict=True)]
         return _aligned([self._names, *zip(*shown, strict=True)], self._right, self._widths)
-
-
-def clean_text(text: str) -> str:
-    r"""Return a text in one line, with what is not printable escaped as Python does.
-
-    >>> clean_text("a\n\x1b[2J")
-    'a\\n\\x1b[2J'
-    """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def text_width(text: str) -> int:
@@ -84,7 +75,7 @@ def _is_number(value: object) -> bool:
 def _grouped(value: object) -> str:
     if value is None:
         return _NULL
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else clean_text(str(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else visible(str(value))
 
 
 def _shown(value: object) -> str:
@@ -94,5 +85,5 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
-    text = clean_text(text[: CELL_WIDTH_MAX + 1])
+    text = visible(text[: CELL_WIDTH_MAX + 1])
     return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"

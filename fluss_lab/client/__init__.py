@@ -2,7 +2,7 @@
 
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.cluster.bucket_status import BucketStatus, KnownBucket, UnknownBucket
-from fluss_lab.client.cluster.offset_lookup import BucketOffset
+from fluss_lab.client.cluster.list_offsets import BucketOffset
 from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.client.cluster.tiering_rounds import TieringRoundRecord
 from fluss_lab.client.connection import Connection

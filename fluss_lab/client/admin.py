@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses, lake_snapshot
+from fluss_lab.client.cluster.list_offsets import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.client.cluster.log_damage import DamagedBucket, damaged_buckets, give_up_range
-from fluss_lab.client.cluster.offset_lookup import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.client.cluster.tiering_rounds import TieringRoundRecord, tiering_rounds
 from fluss_lab.client.kv.kv_snapshot_reader import (
     KvSnapshot,

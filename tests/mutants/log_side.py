@@ -3,7 +3,7 @@
 from tests.mutants.mutant import BUCKET, IN_OFFSETS, Mutant
 
 FETCHER = "fluss_lab/client/log/log_fetcher.py"
-OFFSETS = "fluss_lab/client/cluster/offset_lookup.py"
+OFFSETS = "fluss_lab/client/cluster/list_offsets.py"
 NET = "fluss_lab/read/changelog/net_changes.py"
 RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_NEWS = "tests/unit/server/test_lake_news.py"

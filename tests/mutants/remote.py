@@ -8,7 +8,7 @@ REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
 MANIFEST = "fluss_lab/server/tablet/remote/remote_manifest.py"
 CLIENT = "fluss_lab/client/log/remote_reader.py"
 
-GUARDED = "fluss_lab/storage/guarded_file.py"
+GUARDED = "fluss_lab/storage/single_writer.py"
 OBJECTS = "fluss_lab/storage/object_store.py"
 
 IN_OBJECTS = "tests/unit/server/tablet/remote/test_remote_objects.py"

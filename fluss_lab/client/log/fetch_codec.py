@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.offset_lookup import CLIENT
+from fluss_lab.client.cluster.list_offsets import CLIENT
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
 from fluss_lab.model import Schema, TableBucket, TableInfo
 from fluss_lab.records import LogRecords, decode_runs, fit_to_schema

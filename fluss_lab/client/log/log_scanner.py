@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
-from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
 from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import LogFetcher
 from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets

@@ -33,7 +33,7 @@ from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.storage.file_store import ABSENT, Place, reason_of
-from fluss_lab.storage.guarded_file import Hold
+from fluss_lab.storage.single_writer import Hold
 from fluss_lab.storage.store_location import store_of
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import msgspec
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket
 from fluss_lab.client.cluster.bucket_status import bucket_statuses
-from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
+from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshot
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath

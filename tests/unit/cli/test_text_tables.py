@@ -2,7 +2,8 @@
 
 import pytest
 
-from fluss_lab.cli.text_tables import CELL_WIDTH_MAX, DataTable, clean_text, text_table, text_width
+from fluss_lab.cli.text_tables import CELL_WIDTH_MAX, DataTable, text_table, text_width
+from fluss_lab.display.shown_text import visible
 
 
 def test_numbers_stand_to_the_right_and_nulls_are_dashes():
@@ -24,7 +25,7 @@ def test_data_is_printed_as_it_is_read_with_one_header():
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "a\nb", "\r", "\x9b31m", "\u202eabc", "\u2028", "\ud800", "\x00"])
 def test_no_value_reaches_the_terminal_as_a_command(hostile):
-    assert clean_text(hostile).isprintable()
+    assert visible(hostile).isprintable()
     for line in (*DataTable([hostile]).lines([[hostile]]), *text_table(("x",), [(hostile,)]).split("\n")):
         assert line.isprintable()
 

@@ -27,7 +27,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.blocks import SegmentKey
 from fluss_lab.records.sealed import read_sealed, seal_content
 from fluss_lab.storage.file_store import Place
-from fluss_lab.storage.guarded_file import GuardedFile
+from fluss_lab.storage.single_writer import GuardedFile
 
 FILE_NAME: Final = "manifest"
 VERSION: Final = 1

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss_lab.client import Connection, read_range
-from fluss_lab.client.cluster.offset_lookup import LAKE_ATTEMPTS_MAX
+from fluss_lab.client.cluster.list_offsets import LAKE_ATTEMPTS_MAX
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError, ServerUnavailableError, UnsupportedError
 from fluss_lab.lake import FetchContext, FlussLogSource, LakeStorage, LookupContext
 from fluss_lab.lake.iceberg import IcebergLakeStorage

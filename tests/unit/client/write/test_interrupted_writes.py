@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import AppendResult, AppendWriter, Connection, UpsertWriter, WriteResult, read_range
-from fluss_lab.client.cluster.offset_lookup import OffsetQuery, list_offsets
+from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
