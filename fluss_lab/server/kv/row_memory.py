@@ -101,7 +101,7 @@ class RowMemory:
             self._room.wait(WAIT_MAX_S)
 
     def pace(self, size: int) -> None:
-        """Look, if many rows came since somebody has: for who puts rows in before anybody looks again and again.
+        """Look, if many rows came since the last look. A writer calls it, which may add rows faster than the periodic looks come.
 
         Args:
             size: Bytes of the rows that came just now.

@@ -1,4 +1,4 @@
-"""What an error of one of the lake's files means: by its store's endpoint, its bucket, and whether the file is there at all.
+"""The meaning of an error of one of the lake's files: its store's endpoint, its bucket, and whether the file is there at all.
 
 Arrow names neither the endpoint nor, amid a file, the file; and of a bucket that is gone it says that each file is.
 """
