@@ -13,6 +13,7 @@ SUMMARY = "fluss_lab/lake/snapshot_summary.py"
 MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/iceberg/commit/test_row_delta.py"
 IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
+IN_COMPACTION_COMMIT = "tests/unit/lake/iceberg/maintenance/test_compaction_commit.py"
 IN_COMMITS = "tests/unit/lake/iceberg/commit/test_commit_attempts.py"
 
 #: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
@@ -56,8 +57,8 @@ LAKE_COMMITS = (
         "sequence_numbers_lost_in_what_is_kept",
         "P4",
         MANIFEST_FILES,
-        "            sequence_number=self._sequence_number if number is None else number,\n            file_sequence",
-        "            sequence_number=self._sequence_number,\n            file_sequence",
+        "            sequence_number=self._place.sequence_number if number is None else number,\n            file_sequence",
+        "            sequence_number=self._place.sequence_number,\n            file_sequence",
         (f"{IN_ROW_DELTA}::test_what_was_written_is_kept_as_it_would_be_read",),
     ),
     Mutant(
@@ -67,6 +68,22 @@ LAKE_COMMITS = (
         "changes = FileChanges(added, {file.file_path for file in removed})",
         "changes = FileChanges([(file, None) for file, _ in added], {file.file_path for file in removed})",
         (f"{IN_REPLACE}::test_an_equality_delete_since_the_plan_applies_to_rewritten_rows",),
+    ),
+    Mutant(
+        "removed_files_said_by_no_snapshot",
+        "P4",
+        SNAPSHOT,
+        "*(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots),",
+        "AddSnapshotUpdate(snapshot=snapshots[-1]),",
+        (f"{IN_COMPACTION_COMMIT}::test_what_was_removed_is_in_the_snapshot_before_for_writers_who_look_for_it",),
+    ),
+    Mutant(
+        "compaction_not_followed_where_history_is_hidden",
+        "P6",
+        SNAPSHOT,
+        "own[PARENTS_KEY] = next_parents(first.snapshot_id, given[PARENTS_KEY])",
+        'own[PARENTS_KEY] = next_parents(first.snapshot_id, "")',
+        (f"{IN_COMPACTION_COMMIT}::test_a_catalog_that_shows_the_newest_only_is_followed_across_both",),
     ),
     Mutant(
         "missing_file_replaced",

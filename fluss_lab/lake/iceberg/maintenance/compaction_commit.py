@@ -1,4 +1,4 @@
-"""The snapshot of a compaction put together: the same rows in other files."""
+"""The snapshots of a compaction put together: the same rows in other files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReplaceCommit:
-    """Puts together the snapshot of one compaction, as often as it takes. Used by one thread.
+    """Puts together the snapshots of one compaction, as often as it takes. Used by one thread.
 
     Args:
         table: The table.
@@ -44,7 +44,7 @@ class ReplaceCommit:
         self._tag = replay_tag(planned, changelog_retention_ms(table)) if loses else None
 
     def stage(self, lake: Table, properties: Mapping[str, str]) -> StagedSnapshot:
-        """Write what the snapshot consists of, up to the manifest list.
+        """Write what the snapshots consist of, up to the manifest lists.
 
         Raises:
             CommitConflictError: The table is not at the planned snapshot, or lacks a file that was rewritten.
@@ -76,6 +76,7 @@ class ReplaceCommit:
             properties=changed,
             tags=tags,
             entries=self._entries,
+            tidies=True,
         )
 
     def report(self, snapshot_id: int) -> CompactedFiles:

@@ -12,7 +12,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import LongType
 
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, main_line, summaries, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import (
+    is_first_of_two,
+    is_ours,
+    main_line,
+    summaries,
+    summary_of,
+)
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
 from fluss_lab.lake.maintenance_interfaces import LakeFileInfo, LakeSnapshotInfo
@@ -33,6 +39,8 @@ _CONTENTS: Final = {
 def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
     """Return the snapshots on a table's main branch, oldest first, as far back as they were not expired.
 
+    Of the two that a compaction's commit makes, the second is there, with what the first added.
+
     Cost: no file is read.
     """
     tags: defaultdict[int, list[str]] = defaultdict(list)
@@ -41,9 +49,16 @@ def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
             tags[ref.snapshot_id].append(name)
     infos: list[LakeSnapshotInfo] = []
     line = list(main_line(lake.metadata))[::-1]
-    for snapshot, (offsets, is_complete) in zip(line, offsets_by_snapshot(summaries(path, line)), strict=True):
+    offsets_of = zip(line, [*line[1:], None], offsets_by_snapshot(summaries(path, line)), strict=True)
+    first: LakeSnapshotInfo | None = None
+    for snapshot, after, (offsets, is_complete) in offsets_of:
         info = _snapshot_info(snapshot, tuple(sorted(tags[snapshot.snapshot_id])))
-        infos.append(replace(info, offsets=offsets, complete=is_complete))
+        info = replace(info, offsets=offsets, complete=is_complete)
+        if first is not None:
+            info = replace(info, added_rows=first.added_rows, added_files=first.added_files)
+        first = info if is_first_of_two(snapshot, after) else None
+        if first is None:
+            infos.append(info)
     return infos
 
 

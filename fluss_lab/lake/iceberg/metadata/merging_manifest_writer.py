@@ -69,6 +69,21 @@ class FileChanges:
     removed: Collection[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """Where a new snapshot is in its table's history.
+
+    Attributes:
+        snapshot_id: Its id.
+        parent_id: Of the snapshot before; None: it is the first.
+        sequence_number: Its number.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+
+
 @dataclass(slots=True)
 class _ManifestDraft:
     """A manifest of the new snapshot: one that exists, or entries that are not written yet."""
@@ -98,16 +113,15 @@ class _ManifestDraft:
 
 
 class ManifestFiles:
-    """Writes the manifests and the manifest list of one new snapshot of a table.
+    """Writes the manifests of one new snapshot of a table, its manifest list, and that of one that follows in the same commit.
 
     What is written is kept as decoded, and so is the list: the next commit merges it, and the next round plans with it.
     """
 
-    def __init__(self, lake: Table, snapshot_id: int, sequence_number: int, entries: EntryCache) -> None:
+    def __init__(self, lake: Table, place: SnapshotPlace, entries: EntryCache) -> None:
         self._lake = lake
         self._metadata: TableMetadata = lake.metadata
-        self._snapshot_id = snapshot_id
-        self._sequence_number = sequence_number
+        self._place = place
         self._entries = entries
         self._commit_uuid = uuid.uuid4()
         self._numbers = itertools.count()
@@ -147,15 +161,15 @@ class ManifestFiles:
         merged = [(key, part) for key in order for group in self._merged(groups[key]) for part in group.parts()]
         return [self._written(*key, group) for key, group in merged], removed
 
-    def write_list(self, manifests: list[ManifestFile]) -> str:
-        """Write the manifest list; return where it is."""
-        path = self._new_path(f"snap-{self._snapshot_id}-0-{self._commit_uuid}.avro")
+    def write_list(self, place: SnapshotPlace, manifests: list[ManifestFile]) -> str:
+        """Write the manifest list of a snapshot; return where it is."""
+        path = self._new_path(f"snap-{place.snapshot_id}-0-{self._commit_uuid}.avro")
         found = write_manifest_list(
             format_version=2,
             output_file=SealedOutput(self._lake.io.new_output(path)),
-            snapshot_id=self._snapshot_id,
-            parent_snapshot_id=self._metadata.current_snapshot_id,
-            sequence_number=self._sequence_number,
+            snapshot_id=place.snapshot_id,
+            parent_snapshot_id=place.parent_id,
+            sequence_number=place.sequence_number,
             avro_compression=self._compression,
         )
         found._meta[AVRO_KEY] = AVRO_FORM.decode()
@@ -188,7 +202,7 @@ class ManifestFiles:
             added[(content, file.spec_id)].append(
                 ManifestEntry.from_args(
                     status=ManifestEntryStatus.ADDED,
-                    snapshot_id=self._snapshot_id,
+                    snapshot_id=self._place.snapshot_id,
                     sequence_number=sequence_number,
                     file_sequence_number=None,
                     data_file=file,
@@ -250,7 +264,9 @@ class ManifestFiles:
         path = self._new_path(f"{self._commit_uuid}-m{next(self._numbers)}.avro")
         spec = self._metadata.specs()[spec_id]
         output = SealedOutput(self._lake.io.new_output(path))
-        with _Writer(content, spec, self._metadata.schema(), output, self._snapshot_id, self._compression) as writer:
+        with _Writer(
+            content, spec, self._metadata.schema(), output, self._place.snapshot_id, self._compression
+        ) as writer:
             for entry in group.added:
                 writer.add(entry)
             for entry in group.existing:
@@ -266,8 +282,8 @@ class ManifestFiles:
         return ManifestEntry.from_args(
             status=added.status,
             snapshot_id=added.snapshot_id,
-            sequence_number=self._sequence_number if number is None else number,
-            file_sequence_number=self._sequence_number,
+            sequence_number=self._place.sequence_number if number is None else number,
+            file_sequence_number=self._place.sequence_number,
             data_file=added.data_file,
         )
 

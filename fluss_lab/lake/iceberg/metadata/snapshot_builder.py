@@ -39,13 +39,14 @@ from pyiceberg.table.update import (
 
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges, ManifestFiles
+from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges, ManifestFiles, SnapshotPlace
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import (
     FIRST_ROWS,
     PARENTS_KEY,
     START_KEY,
     main_line,
+    next_parents,
     parents_text,
     starts_offsets,
     summaries,
@@ -84,7 +85,7 @@ class StagedSnapshot:
     """A snapshot that is ready to be committed, once.
 
     Attributes:
-        snapshot_id: What its id will be.
+        snapshot_id: What its id will be; of two, that of the second.
         updates: The changes of table metadata.
         requirements: What must hold for them: the table is the same, and its main branch, its columns and partitions are
             where they were.
@@ -165,6 +166,7 @@ def stage_replace(
     properties: Mapping[str, str] | None = None,
     tags: Sequence[TagRequest] = (),
     entries: EntryCache | None = None,
+    tidies: bool = False,
 ) -> StagedSnapshot:
     """Write the manifests of a snapshot that has the same rows in other files.
 
@@ -178,13 +180,19 @@ def stage_replace(
         properties: Table properties that are set in the same commit.
         tags: Tags that are set in the same commit.
         entries: Decoded manifests.
+        tidies: Whether a second snapshot follows in the same commit, which does not list the manifests of what was removed.
+            The first one must: another writer finds there that a file whose rows it deletes is gone. Readers of the newest
+            snapshot open them in vain, and while any is of delete files some count rows by reading them. The second is what
+            Iceberg's own rewrite of manifests would make; the first never is the newest.
 
     Raises:
         CommitConflictError: One of the removed files is not in that snapshot.
         OSError, StorageError: A manifest cannot be written.
     """
     changes = FileChanges(added, {file.file_path for file in removed})
-    return _stage(lake, Operation.REPLACE, changes, summary, properties=properties, tags=tags, entries=entries)
+    return _stage(
+        lake, Operation.REPLACE, changes, summary, properties=properties, tags=tags, entries=entries, tidies=tidies
+    )
 
 
 def _stage(
@@ -196,11 +204,12 @@ def _stage(
     properties: Mapping[str, str] | None = None,
     tags: Sequence[TagRequest] = (),
     entries: EntryCache | None = None,
+    tidies: bool = False,
 ) -> StagedSnapshot:
     metadata = lake.metadata
-    snapshot_id = metadata.new_snapshot_id()
-    sequence_number = metadata.next_sequence_number()
-    files = ManifestFiles(lake, snapshot_id, sequence_number, EntryCache() if entries is None else entries)
+    place = SnapshotPlace(metadata.new_snapshot_id(), metadata.current_snapshot_id, metadata.next_sequence_number())
+    entries = EntryCache() if entries is None else entries
+    files = ManifestFiles(lake, place, entries)
     failpoint("lake.manifests.before")
     with files.removed_on_error():
         try:
@@ -211,28 +220,55 @@ def _stage(
                 "any more, so it cannot be removed; nothing was committed, plan again"
             ) from error
         failpoint("lake.manifests.after")
-        path = files.write_list(manifests)
+        given = _carried(lake, summary)
+        path = files.write_list(place, manifests)
+        snapshots = [_snapshot(lake, place, path, _summary(lake, operation, changes, removed, given))]
+        if tidies:
+            snapshots += _without_emptied(lake, files, entries, snapshots[0], given)
         failpoint("lake.manifest_list.after")
-        snapshot = Snapshot.model_validate(
-            {
-                "snapshot-id": snapshot_id,
-                "parent-snapshot-id": metadata.current_snapshot_id,
-                "manifest-list": path,
-                "sequence-number": sequence_number,
-                "summary": _summary(lake, operation, changes, removed, summary),
-                "schema-id": metadata.current_schema_id,
-                # Java refuses tables whose snapshots go back in time by a minute, as after a clock was set back.
-                "timestamp-ms": max(int(time.time() * 1000), metadata.last_updated_ms),
-            }
-        )
+    newest = snapshots[-1].snapshot_id
     updates: list[TableUpdate] = [
-        AddSnapshotUpdate(snapshot=snapshot),
-        _reference(MAIN_BRANCH, SnapshotRefType.BRANCH, snapshot_id, None),
+        *(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots),
+        _reference(MAIN_BRANCH, SnapshotRefType.BRANCH, newest, None),
         *(tag.update() for tag in tags),
     ]
     if properties:
         updates.append(SetPropertiesUpdate(updates=dict(properties)))
-    return StagedSnapshot(snapshot_id, tuple(updates), _requirements(lake, bool(properties)), files.discard)
+    return StagedSnapshot(newest, tuple(updates), _requirements(lake, bool(properties)), files.discard)
+
+
+def _without_emptied(
+    lake: Table, files: ManifestFiles, entries: EntryCache, first: Snapshot, given: Mapping[str, str]
+) -> list[Snapshot]:
+    """Return the snapshot after one, without the manifests that nothing live is in; none where there are no such ones."""
+    listed = entries.manifests(lake.io, first)
+    live = [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
+    if len(live) == len(listed):
+        return []
+    snapshot_id = lake.metadata.new_snapshot_id()
+    while snapshot_id == first.snapshot_id:
+        snapshot_id = lake.metadata.new_snapshot_id()
+    place = SnapshotPlace(snapshot_id, first.snapshot_id, int(first.sequence_number or 0) + 1)
+    own = {**given, "manifests-kept": str(len(live)), "manifests-replaced": str(len(listed) - len(live))}
+    if PARENTS_KEY in given:
+        own[PARENTS_KEY] = next_parents(first.snapshot_id, given[PARENTS_KEY])
+    return [_snapshot(lake, place, files.write_list(place, live), _totals(Operation.REPLACE, own, first))]
+
+
+def _snapshot(lake: Table, place: SnapshotPlace, manifest_list: str, summary: Summary) -> Snapshot:
+    metadata = lake.metadata
+    return Snapshot.model_validate(
+        {
+            "snapshot-id": place.snapshot_id,
+            "parent-snapshot-id": place.parent_id,
+            "manifest-list": manifest_list,
+            "sequence-number": place.sequence_number,
+            "summary": summary,
+            "schema-id": metadata.current_schema_id,
+            # Java refuses tables whose snapshots go back in time by a minute, as after a clock was set back.
+            "timestamp-ms": max(int(time.time() * 1000), metadata.last_updated_ms),
+        }
+    )
 
 
 class _AssertSameProperties(ValidatableTableRequirement):
@@ -262,6 +298,18 @@ def _requirements(lake: Table, sets_properties: bool) -> tuple[TableRequirement,
     return tuple(requirements)
 
 
+def _carried(lake: Table, given: Mapping[str, str]) -> dict[str, str]:
+    """Return what a snapshot's summary says beside counts: what was given, and what the table's history asks for."""
+    metadata = lake.metadata
+    parent = metadata.current_snapshot()
+    carried = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
+    if starts_offsets(parent):
+        carried = {**carried, START_KEY: FIRST_ROWS}
+    if parent is not None and not isinstance(lake.catalog, MetastoreCatalog):
+        carried = {**carried, PARENTS_KEY: parents_text(parent)}
+    return carried
+
+
 def _summary(
     lake: Table, operation: Operation, changes: FileChanges, removed: Sequence[DataFile], given: Mapping[str, str]
 ) -> Summary:
@@ -275,18 +323,17 @@ def _summary(
         collector.add_file(file, schema, specs[file.spec_id])
     for file in removed:
         collector.remove_file(file, schema, specs[file.spec_id])
-    parent = metadata.current_snapshot()
-    given = thin_summary(summaries(".".join(lake.name()), main_line(metadata)), given)
-    if starts_offsets(parent):
-        given = {**given, START_KEY: FIRST_ROWS}
-    if parent is not None and not isinstance(lake.catalog, MetastoreCatalog):
-        given = {**given, PARENTS_KEY: parents_text(parent)}
+    return _totals(operation, {**given, **collector.build()}, metadata.current_snapshot())
+
+
+def _totals(operation: Operation, counted: Mapping[str, str], parent: Snapshot | None) -> Summary:
+    """Return a summary with the table's totals, from those of the snapshot before."""
     # pyiceberg counts totals for three operations only; they do not depend on it.
-    counted = update_snapshot_summaries(
-        Summary(operation=Operation.OVERWRITE, **{**given, **collector.build()}),
+    found = update_snapshot_summaries(
+        Summary(operation=Operation.OVERWRITE, **counted),
         None if parent is None or parent.summary is None else parent.summary.additional_properties,
     )
-    return Summary(operation=operation, **counted.additional_properties)
+    return Summary(operation=operation, **found.additional_properties)
 
 
 def _reference(name: str, kind: SnapshotRefType, snapshot_id: int, max_ref_age_ms: int | None) -> TableUpdate:

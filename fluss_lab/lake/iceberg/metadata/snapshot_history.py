@@ -103,7 +103,12 @@ def since(lake: Table, path: TablePath, known_snapshot_id: int | None) -> list[S
 def parents_text(parent: Snapshot) -> str:
     """Return the value of `PARENTS_KEY` for the snapshot that follows one."""
     older = [] if BUCKET_OFFSET_KEY in summary_of(parent) else _parents(parent)
-    return " ".join([str(parent.snapshot_id), *older][:PARENTS_MAX])
+    return next_parents(parent.snapshot_id, " ".join(older))
+
+
+def next_parents(parent_id: int, before: str) -> str:
+    """Return the value of `PARENTS_KEY` for the snapshot that follows one whose own value is given."""
+    return " ".join([str(parent_id), *before.split()][:PARENTS_MAX])
 
 
 def _parents(snapshot: Snapshot) -> list[str]:
@@ -129,6 +134,14 @@ def check_shown(lake: Table, path: TablePath) -> None:
         f"sequence number is {oldest.sequence_number}: how far the table is tiered is not known. Run 'fluss-lab repair {path} --adopt' "
         "to accept the lake as it is, or use a catalog that keeps the history of snapshots"
     )
+
+
+def is_first_of_two(snapshot: Snapshot, after: Snapshot | None) -> bool:
+    """Return whether the commit that made a snapshot made the one after it too: then it never was the newest."""
+    if after is None or after.parent_snapshot_id != snapshot.snapshot_id:
+        return False
+    commit_id = summary_of(snapshot).get(COMMIT_ID_KEY)
+    return commit_id is not None and commit_in([after], commit_id) is not None
 
 
 def commit_in(snapshots: Iterable[Snapshot], commit_id: str | None) -> Snapshot | None:

@@ -13,6 +13,8 @@ from tests.unit.lake.rest_server import Fault, RestServer
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep, keyed_lake
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+#: Of the table of `upkeep`: the empty one, those of three rounds, the first of the compaction's two.
+EXPIRED = 5
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def tag(rest: RestServer, upkeep: Upkeep, name: str = "theirs") -> int:
 def test_what_expires_is_removed(rest, upkeep):
     before = upkeep.files()
     done = expire(upkeep)
-    assert len(done.snapshot_ids) == 4
+    assert len(done.snapshot_ids) == EXPIRED
     assert done.files > 3
     assert len(before - upkeep.files()) == done.files
 
@@ -62,7 +64,7 @@ def test_a_tag_that_came_since_the_table_was_loaded_keeps_its_snapshot(rest, upk
         older_than_ms=upkeep.clock.now_ms(), keep=1, protected=frozenset(), partition_ids={}
     )
     assert tagged not in done.snapshot_ids
-    assert len(done.snapshot_ids) == 3
+    assert len(done.snapshot_ids) == EXPIRED - 1
     rows = upkeep.lake.rows(upkeep.info, tagged)
     assert rows["id"].to_pylist() == [0]
 
@@ -98,7 +100,7 @@ def test_an_expiry_whose_answer_was_lost_is_looked_up(rest, upkeep, status):
     before = upkeep.files()
     rest.faults = [Fault("commit", status, done=True)]
     done = expire(upkeep)
-    assert len(done.snapshot_ids) == 4
+    assert len(done.snapshot_ids) == EXPIRED
     assert len(before - upkeep.files()) == done.files > 0
 
 
@@ -109,7 +111,7 @@ def test_an_expiry_that_is_not_found_may_still_come(rest, upkeep):
         expire(upkeep)
     assert upkeep.files() == before
     assert all(Path(path).exists() for path in before)
-    assert len(expire(upkeep).snapshot_ids) == 4
+    assert len(expire(upkeep).snapshot_ids) == EXPIRED
 
 
 def test_that_orphans_were_looked_for_is_not_noted_over_a_compaction_that_came_in_between(rest):
