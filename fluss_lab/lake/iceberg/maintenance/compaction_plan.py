@@ -35,8 +35,9 @@ LARGE_SHARE: Final = 1.8
 INPUT_FILES_MIN: Final = 5
 #: A file is put together with smaller ones when they come to this part of it (1/1.2).
 GROWTH: Final = 1.2
-#: A bucket with more position-delete files gets fewer.
-DELETE_FILES_MAX: Final = 20
+#: A bucket with more position-delete files gets fewer: a reader finds one more at most, of a round whose compaction is still
+#: to come. With 20 an event was written again 4.6 times in 2,000 rounds of deletes alone, with 10 it is 5.1 times.
+DELETE_FILES_MAX: Final = 10
 #: Position-delete files of more rows are as large as they get: they are left alone.
 DELETE_ROWS_MAX: Final = 500_000
 #: Share of deleted rows from which on data files are rewritten.
@@ -117,8 +118,7 @@ class CompactionPolicy:
             return []
         small.sort(key=lambda index: state.deletes[index].file.file_size_in_bytes, reverse=True)
         sizes = [state.deletes[index].file.file_size_in_bytes for index in small]
-        start = growth_start(sizes)
-        return sorted(small[start:])
+        return sorted(small[merge_start(sizes) :])
 
 
 def packing_runs(sizes: Sequence[int], target_bytes: int, *, force: bool) -> list[tuple[int, int]]:
@@ -159,6 +159,14 @@ def growth_start(sizes: Sequence[int]) -> int:
         if size <= GROWTH * after:
             return index
     return len(sizes)
+
+
+def merge_start(sizes: Sequence[int]) -> int:
+    """Return the position of the first of too many delete files, descending by size, that is put together with all after it.
+
+    However unlike they are, no more than `DELETE_FILES_MAX` are left.
+    """
+    return min(growth_start(sizes), DELETE_FILES_MAX - 1)
 
 
 def compaction_tasks(

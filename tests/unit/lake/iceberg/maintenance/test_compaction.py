@@ -10,7 +10,12 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError, CorruptDataError, StorageError
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.maintenance.compaction_plan import growth_start, packing_runs
+from fluss_lab.lake.iceberg.maintenance.compaction_plan import (
+    DELETE_FILES_MAX,
+    growth_start,
+    merge_start,
+    packing_runs,
+)
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MAINTENANCE_PROPERTY, MaintenanceState
 from fluss_lab.model import TableInfo
 from tests.unit.lake.changelogs import commit_files, same_rows, state_of
@@ -168,24 +173,46 @@ def test_an_alteration_of_the_table_leaves_what_maintenance_remembers(lake):
     assert (after["custom.x"], after[MAINTENANCE_PROPERTY]) == ("y", before)
 
 
-def test_more_than_twenty_delete_files_become_few_and_nothing_is_lost(lake):
+def test_more_than_ten_delete_files_become_few_and_nothing_is_lost(lake):
     keyed = keyed_lake(lake)
     log = keyed.logs[0]
     for number in range(2000):
         log.upsert({"id": number, "name": "x" * 50})
     keyed.round()
-    for turn in range(21):
+    for turn in range(11):
         log.upsert({"id": turn, "name": "new"})
         keyed.round()
         upkeep = Upkeep(lake, keyed.info)
-        if turn == 19:
+        if turn == 9:
             # Fewer data files alone do not need the delete files to be touched: the deletes are of the first file.
-            assert len([f for f in upkeep.maintenance.files() if f.content == "position deletes"]) == 20
+            assert len([f for f in upkeep.maintenance.files() if f.content == "position deletes"]) == 10
     done = upkeep.compact(force=False)
     assert done.tag is None
     deletes = [f for f in upkeep.maintenance.files() if f.content == "position deletes"]
-    assert (len(deletes), deletes[0].rows) == (1, 21)
-    assert (deletes[0].min_offset, deletes[0].max_offset) == (2000, 2040)
+    assert (len(deletes), deletes[0].rows) == (1, 11)
+    assert (deletes[0].min_offset, deletes[0].max_offset) == (2000, 2020)
+    check(keyed, upkeep)
+
+
+@pytest.mark.parametrize("change", ["of any row", "of a few rows", "deletes alone"])
+def test_nobody_ever_reads_many_delete_files(lake, change):
+    """Of any snapshot, those between a round and its compaction too, with the options that a table has by itself."""
+    keyed = keyed_lake(lake)
+    log, rng, found = keyed.logs[0], random.Random(4), []
+    for number in range(3000):
+        log.upsert({"id": number, "name": f"{number}"})
+    keyed.round()
+    upkeep = Upkeep(lake, keyed.info)
+    for turn in range(60):
+        for number in range(4):
+            if change == "deletes alone":
+                log.delete((4 * turn + number,))
+            else:
+                log.upsert({"id": rng.randrange(3000 if change == "of any row" else 30), "name": f"new {turn}"})
+        keyed.round()
+        found.append(len(state_of(lake, keyed.info)[(None, 0)].deletes))
+        upkeep.compact(force=False)
+    assert max(found) <= (11 if change == "deletes alone" else 7)
     check(keyed, upkeep)
 
 
@@ -469,6 +496,23 @@ def test_growth_start_takes_a_large_file_only_with_enough_after_it():
     assert growth_start([10, 5, 2]) == 3
     assert growth_start([10, 5, 4, 1]) == 0
     assert growth_start([]) == 0
+
+
+def test_delete_files_stay_few_and_an_event_is_rewritten_a_bounded_number_of_times(rng):
+    """Rounds of equal files and of very unlike ones."""
+    for sizes_of in (lambda: 1, lambda: 3 ** rng.randrange(14)):
+        sizes, given, written = [], 0, 0
+        for _ in range(2000):
+            sizes.append(sizes_of())
+            given += sizes[-1]
+            if len(sizes) > DELETE_FILES_MAX:
+                sizes.sort(reverse=True)
+                start = merge_start(sizes)
+                written += sum(sizes[start:])
+                sizes[start:] = [sum(sizes[start:])]
+            assert len(sizes) <= DELETE_FILES_MAX
+        assert written < 6 * given
+    assert merge_start([4**power for power in range(11, 0, -1)]) == DELETE_FILES_MAX - 1
 
 
 def test_what_is_remembered_survives_its_property():
