@@ -19,6 +19,7 @@ from msgspec import Meta
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
 from fluss_lab.model.values.casts import is_unicode
+from fluss_lab.model.values.python_values import plain_array
 
 #: Longer texts are given to `record_batches`: so it is known how much memory rows take that were only looked at.
 _LENGTH_MAX: Final = 256
@@ -75,7 +76,7 @@ class PlainRows:
         self._kind: Any = msgspec.defstruct(
             "PlainRow", fields, forbid_unknown_fields=True, kw_only=True, rename=given, gc=False
         )
-        self._columns = [attrgetter(name) for name in names]
+        self._columns, self._types = [attrgetter(name) for name in names], [dtype for _, dtype in wanted]
         self._texts = [own for own, (_, dtype) in zip(names, wanted, strict=True) if dtype.name == "STRING"]
         self._made = [(own, name) for own, (name, dtype) in zip(names, wanted, strict=True) if dtype.name in _MADE]
         self.row_bytes_max = sum(_TEXT_BYTES_MAX if dtype.name in {"STRING", "BYTES"} else 8 for _, dtype in wanted)
@@ -111,8 +112,9 @@ class PlainRows:
 
     def batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
         """Return rows that passed, in the table's Arrow types."""
-        arrays = [
-            pa.array(list(map(values, rows)), field.type)
-            for values, field in zip(self._columns, self._schema, strict=True)
-        ]
+        arrays = []
+        for value_of, field, dtype in zip(self._columns, self._schema, self._types, strict=True):
+            values = list(map(value_of, rows))
+            plain = plain_array(values, dtype)
+            arrays.append(pa.array(values, field.type) if plain is None else plain)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -19,11 +20,13 @@ from fluss_lab.model.values.python_values import array_of
 
 #: Rows converted at a time: bounds what a conversion holds beside the input.
 _ROWS_PER_BATCH: Final = 1 << 20
+#: Choices of columns of a schema for which it is kept what is wanted.
+_FORMS_KEPT: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Form:
-    """What is wanted of rows.
+    """What is wanted of rows. Those of a schema are kept with it.
 
     Attributes:
         wanted: The columns, in the order wanted.
@@ -35,10 +38,27 @@ class _Form:
     spare: frozenset[str] = frozenset()
     complete: bool = False
 
-    @property
+    @staticmethod
+    def of(schema: Schema, columns: tuple[str, ...] | None, others: bool) -> _Form:
+        """Return what `record_batches` wants of rows."""
+        kept: Callable[..., _Form] | None = schema.derived.get("row_forms")
+        kept = kept or schema.derived.setdefault("row_forms", lru_cache(_FORMS_KEPT)(partial(_form_of, schema)))
+        return kept(columns, others)
+
+    @cached_property
     def types(self) -> dict[str, DataType]:
         """Return the types of the wanted columns."""
         return dict(self.wanted)
+
+    @cached_property
+    def target(self) -> pa.Schema:
+        """Return the Arrow schema of the wanted columns."""
+        return pa.schema([dtype.arrow_field(name) for name, dtype in self.wanted])
+
+    @cached_property
+    def has_rules(self) -> bool:
+        """Tell whether the target alone does not vouch for all that is wanted; see `casts.has_rules`."""
+        return any(has_rules(dtype) for _, dtype in self.wanted)
 
     def check(self, names: list[str]) -> None:
         """Check the names of given columns.
@@ -103,25 +123,28 @@ def record_batches(
 
     Cost: nothing but checks for Arrow data already in the table's types; else one pass.
     """
-    if columns is None:
-        form = _Form([(column.name, column.type) for column in schema.columns])
-    else:
-        spare = frozenset(schema.names).difference(columns) if others else frozenset()
-        form = _Form([(name, schema.column(name).type) for name in columns], spare, complete=True)
-    target = pa.schema([dtype.arrow_field(name) for name, dtype in form.wanted])
-    plain = not any(has_rules(dtype) for _, dtype in form.wanted)
+    form = _Form.of(schema, None if columns is None else tuple(columns), others)
+    if isinstance(rows, list | tuple):
+        return _dict_batches(rows, form) if rows else []
     made: list[pa.RecordBatch] = []
     base = 0
     for batch in _arrow_batches(rows, form):
-        if plain and batch.num_rows and batch.schema.equals(target) and _is_valid(batch):
-            made.append(pa.RecordBatch.from_arrays(batch.columns, schema=target))
+        if not form.has_rules and batch.num_rows and batch.schema.equals(form.target) and _is_valid(batch):
+            made.append(pa.RecordBatch.from_arrays(batch.columns, schema=form.target))
             base += batch.num_rows
             continue
         form.check(batch.schema.names)
         if batch.num_rows:
-            made.append(_conformed(batch, form.wanted, target, base))
+            made.append(_conformed(batch, form.wanted, form.target, base))
             base += batch.num_rows
     return made
+
+
+def _form_of(schema: Schema, columns: tuple[str, ...] | None, others: bool) -> _Form:
+    if columns is None:
+        return _Form([(column.name, column.type) for column in schema.columns])
+    spare = frozenset(schema.names).difference(columns) if others else frozenset()
+    return _Form([(name, schema.column(name).type) for name in columns], spare, complete=True)
 
 
 def _is_valid(batch: pa.RecordBatch) -> bool:
@@ -161,8 +184,6 @@ def _arrow_batches(rows: object, form: _Form) -> Iterable[pa.RecordBatch]:
         return _arrow_batches(_frame_table(rows, form), form)
     if isinstance(rows, Mapping):
         return _arrow_batches(_columns_table(rows, form), form)
-    if isinstance(rows, list | tuple):
-        return _arrow_batches(_dicts_table(rows, form), form)
     if hasattr(rows, "__arrow_c_stream__"):
         return _reader_batches(pa.RecordBatchReader.from_stream(rows))
     if hasattr(rows, "__arrow_c_array__"):
@@ -206,9 +227,14 @@ def _columns_table(columns: Mapping[Any, Any], form: _Form) -> pa.Table:
     return pa.table(arrays)
 
 
-def _dicts_table(rows: Sequence[Any], form: _Form) -> pa.Table:
+def _dict_batches(rows: Sequence[Any], form: _Form) -> list[pa.RecordBatch]:
+    """Return dicts as batches. Each column is made in its own type, and checked by that."""
     values = _cells(rows, form)
-    return pa.table({name: array_of(values[name], dtype, _place(name)) for name, dtype in form.wanted})
+    arrays = [array_of(values[name], dtype, _place(name)) for name, dtype in form.wanted]
+    if len(rows) <= _ROWS_PER_BATCH and all(isinstance(array, pa.Array) for array in arrays):
+        return [pa.RecordBatch.from_arrays(arrays, schema=form.target)]
+    batches: list[pa.RecordBatch] = pa.Table.from_arrays(arrays, schema=form.target).to_batches(_ROWS_PER_BATCH)
+    return batches
 
 
 def _cells(rows: Sequence[Any], form: _Form) -> dict[str, list[Any]]:

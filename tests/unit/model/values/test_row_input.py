@@ -359,3 +359,10 @@ def test_random_integers_pass_exactly_when_they_fit(rng):
                 assert f"row {wrong[0]}:" in refusal(rows, schema)
             else:
                 assert rows_of(rows, schema) == [{"x": value} for value in values]
+
+
+def test_many_dicts_come_in_several_batches_in_their_order():
+    rows = [{"id": 1, "x": "a"}] * (1 << 20) + [{"id": 2, "x": "b"}]
+    first, second = record_batches(rows, one("string"))
+    assert first.num_rows == 1 << 20
+    assert second.to_pylist() == [{"id": 2, "x": "b"}]
