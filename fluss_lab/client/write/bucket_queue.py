@@ -20,6 +20,8 @@ from fluss_lab.records.batch import Buffer
 
 #: What the server remembers of a writer: a batch beyond could not be recognised when it comes again.
 UNACKED_MAX: Final = 5
+#: So many calls' rows are worth a request, however small; counting the bytes of more would take as long.
+_PIECES_ENOUGH: Final = 64
 #: After the largest sequence comes 0 again.
 SEQUENCES: Final = 2**31
 
@@ -187,6 +189,13 @@ class BucketQueue:
         if self.resending:
             return None if self.in_flight else self.retry_at
         return 0.0 if self.waiting and len(self.unacked) < UNACKED_MAX else None
+
+    def sendable_bytes(self, enough: int) -> int:
+        """Return how many bytes there are to send; `enough` where there are at least as many, or a batch is sent again."""
+        if self.resending or len(self.waiting) >= _PIECES_ENOUGH:
+            return enough
+        total = sum(piece.size_bytes for piece in self.waiting)
+        return min(total, enough)
 
     def next_bytes(self, joined_bytes: int) -> int:
         """Return at most how many bytes the next batch has."""

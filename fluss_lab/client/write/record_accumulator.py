@@ -30,6 +30,9 @@ REQUEST_BYTES: Final = 8 << 20
 GROUPED_BYTES: Final = 2 << 20
 #: One request is on its way while the next is encoded; a server that hangs holds no more threads than these.
 REQUESTS_PER_SERVER: Final = 2
+#: While a request is on its way, less than this waits for the next one: a request costs both sides what half a megabyte costs
+#: them, and rows that come in small calls would go out by two requests at once, each of a few.
+PIPELINED_BYTES: Final = JOINED_BYTES
 
 
 class RecordAccumulator:
@@ -102,7 +105,8 @@ class RecordAccumulator:
             for queue, piece in pieces:
                 queue.waiting.append(piece)
                 self._active.setdefault(queue.bucket, queue)
-            self._changed.notify_all()
+            if self._sendable(time.monotonic()):  # else a thread would wake, see that, and wait again
+                self._changed.notify_all()
             return True
 
     def renew(self, queue: BucketQueue, writer_id: int) -> None:
@@ -191,11 +195,11 @@ class RecordAccumulator:
                 if self._closed:
                     return None
                 now = time.monotonic()
-                due = [(at, queue) for queue in self._active.values() if (at := queue.ready_at()) is not None]
-                if ready := [queue for at, queue in due if at <= now and self._has_room(queue.leader)]:
+                if ready := self._sendable(now):
                     self._sending[me] = ready[0].leader
                     return self._drain(ready)
-                later = [at - now for at, _ in due if at > now]
+                due = [at for queue in self._active.values() if (at := queue.ready_at()) is not None]
+                later = [at - now for at in due if at > now]
                 self._changed.wait(min(later) if later else None)
 
     def set_server(self, leader: int | None) -> None:
@@ -204,8 +208,22 @@ class RecordAccumulator:
             self._sending[threading.get_ident()] = leader
             self._changed.notify_all()
 
-    def _has_room(self, leader: int | None) -> bool:
-        return sum(each == leader for each in self._sending.values()) < REQUESTS_PER_SERVER
+    def _sendable(self, now: float) -> list[BucketQueue]:
+        """Return the queues that have a batch to send to a server which takes one more request at present."""
+        due = [queue for queue in self._active.values() if (at := queue.ready_at()) is not None and at <= now]
+        leaders = {queue.leader for queue in due}
+        taking = {leader for leader in leaders if self._takes_one_more(leader, due)}
+        return [queue for queue in due if queue.leader in taking]
+
+    def _takes_one_more(self, leader: int | None, due: list[BucketQueue]) -> bool:
+        on_the_way = sum(each == leader for each in self._sending.values())
+        if not on_the_way or on_the_way >= REQUESTS_PER_SERVER:
+            return not on_the_way
+        wanting = PIPELINED_BYTES
+        for queue in due:
+            if queue.leader == leader and wanting > 0:
+                wanting -= queue.sendable_bytes(wanting)
+        return wanting <= 0
 
     def _drain(self, ready: list[BucketQueue]) -> list[WriteBatch]:
         drained: list[WriteBatch] = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 
 from fluss_lab.client.write.bucket_queue import UNACKED_MAX, BucketQueue, BucketRows, WriteBatch, WriteCall
-from fluss_lab.client.write.record_accumulator import GROUPED_BYTES, RecordAccumulator
+from fluss_lab.client.write.record_accumulator import GROUPED_BYTES, PIPELINED_BYTES, RecordAccumulator
 from fluss_lab.client.write.write_requests import Appends, Upserts, shares_of
 from fluss_lab.client.write.write_result import UpsertResult
 from fluss_lab.errors import InternalError, PartitionNotFoundError
@@ -129,6 +132,45 @@ def test_batches_of_a_bucket_travel_together_up_to_a_size():
         (0, 0, [0]), (0, 1, [1]), (1, 0, [4]), (1, 1, [5]),
     ]  # fmt: skip
     assert all(queue.encoding for queue in queues)
+
+
+def test_few_rows_wait_for_the_request_that_is_on_its_way_and_go_together():
+    accumulator = RecordAccumulator(PLENTY, PLENTY, 60.0, Appends.batches_max)
+    queue = accumulator.queue(TableBucket(7, None, 0), None, 1)
+    queue.leader = 0
+    given = [large_piece(0, 10), *(large_piece(number, PIPELINED_BYTES // 4) for number in range(1, 8))]
+
+    def add(*numbers):
+        for number in numbers:
+            assert accumulator.add(given[number].write, [(queue, given[number])])
+
+    with ThreadPoolExecutor(1) as sender:  # one thread: when it takes again, its request has ended
+        add(0)
+        accumulator.mark_sent(sender.submit(accumulator.take).result())
+        add(1, 2, 3)
+        assert accumulator._sendable(time.monotonic()) == []
+        second = sender.submit(accumulator.take).result()
+        assert [ids(batch) for batch in second] == [[1, 2, 3]]
+        accumulator.mark_sent(second)
+        add(4, 5, 6)
+        assert accumulator._sendable(time.monotonic()) == []
+        add(7)  # together they are worth a request of their own
+        assert [ids(batch) for batch in accumulator.take()] == [[4, 5, 6, 7]]
+
+
+def test_many_small_calls_are_worth_a_request():
+    queue = filled(*[piece(index, index + 1) for index in range(63)])
+    assert queue.sendable_bytes(PLENTY) == 63 * 8
+    queue.waiting.append(piece(63, 64))
+    assert queue.sendable_bytes(PLENTY) == PLENTY
+    assert filled(large_piece(0, 500)).sendable_bytes(400) == 400
+
+
+def test_a_batch_that_is_sent_again_waits_for_no_rows():
+    queue = filled(piece(0, 1))
+    take(queue)
+    came_back(queue)
+    assert queue.sendable_bytes(PLENTY) == PLENTY
 
 
 def large_piece(number, size_bytes):
