@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -250,8 +251,8 @@ class Lookuper(Closing):
             partition_id = None if run.partition is None else partitions[run.partition]
             bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
             keys, positions = run.rows.select(key_columns), run.rows.column(_POSITION).to_numpy()
-            for start in range(0, len(positions), keys_max):
-                yield BucketKeys(bucket, keys.slice(start, keys_max), positions[start : start + keys_max])
+            for start, stop in pairwise(even_edges(len(positions), keys_max)):
+                yield BucketKeys(bucket, keys.slice(start, stop - start), positions[start:stop])
 
     def _partitions(self, names: set[str]) -> Mapping[str, int]:
         known = self._connection.partitions(self._info, refresh=False) if names else {}
@@ -302,6 +303,15 @@ def prefix_columns(info: TableInfo) -> tuple[str, ...]:
             f"({', '.join(rest)}), found ({', '.join(key)}); look whole keys up, or make the table with such a bucket key"
         )
     return (*key, *descriptor.partitioned_by)
+
+
+def even_edges(count: int, part_max: int) -> list[int]:
+    """Return where parts of at most so many of `count` things begin and end, as large as each other.
+
+    A large part and a small one would take as long as two large ones: while the first is answered, nobody has work.
+    """
+    parts = -(-count // part_max)
+    return [count * part // parts for part in range(parts + 1)] if parts else [0]
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

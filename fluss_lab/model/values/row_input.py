@@ -56,9 +56,22 @@ class _Form:
         return pa.schema([dtype.arrow_field(name) for name, dtype in self.wanted])
 
     @cached_property
-    def has_rules(self) -> bool:
-        """Tell whether the target alone does not vouch for all that is wanted; see `casts.has_rules`."""
-        return any(has_rules(dtype) for _, dtype in self.wanted)
+    def _filled(self) -> list[int] | None:
+        """Return which columns must have no nulls; None where there are other rules too, see `casts.has_rules`."""
+        if any(has_rules(dtype.with_nullable(True)) for _, dtype in self.wanted):
+            return None
+        return [index for index, (_, dtype) in enumerate(self.wanted) if not dtype.nullable]
+
+    def is_vouched_for(self, batch: pa.RecordBatch) -> bool:
+        """Return whether rows are right as they are: of the target's schema, valid, and without nulls where none may be."""
+        filled = self._filled
+        return (
+            filled is not None
+            and batch.num_rows > 0
+            and batch.schema.equals(self.target)
+            and _is_valid(batch)
+            and not any(batch.column(index).null_count for index in filled)
+        )
 
     def check(self, names: list[str]) -> None:
         """Check the names of given columns.
@@ -129,7 +142,7 @@ def record_batches(
     made: list[pa.RecordBatch] = []
     base = 0
     for batch in _arrow_batches(rows, form):
-        if not form.has_rules and batch.num_rows and batch.schema.equals(form.target) and _is_valid(batch):
+        if form.is_vouched_for(batch):
             made.append(pa.RecordBatch.from_arrays(batch.columns, schema=form.target))
             base += batch.num_rows
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,9 @@ from fluss_lab.server.kv.merge_engines import MergeRules, Operations, check_dele
 from fluss_lab.server.kv.row_checks import RowChecks
 from fluss_lab.server.kv.row_chunks import GATHERED_BYTES_MAX, Chunk, ChunkIds, ChunkLayout, KvChunk
 from fluss_lab.server.kv.store_view import KvImage, KvView, checked_columns
+
+#: So many keys are found one by one: as arrays they cost 25 us and more, each of them 0.5 to 1 us.
+_FEW_KEYS: Final = 48
 
 
 class KvStore:
@@ -361,9 +365,11 @@ class KvStore:
                 self._check_whole()
                 return self._schema, self._layout, np.array([self._index.find_one(one)])
         hashes = self._hashing.of(key)
+        few = hashes.tolist() if self._is_exact and hashes.size <= _FEW_KEYS else None
         with self._lock:
             self._check_whole()
-            return self._schema, self._layout, self._find(hashes, key)[1]
+            offsets = self._find(hashes, key)[1] if few is None else self._index.find_few(few)
+            return self._schema, self._layout, offsets
 
     def _check_ahead(self, base_offset: int) -> None:
         if base_offset < self._log_offset:

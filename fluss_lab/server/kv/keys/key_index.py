@@ -123,6 +123,10 @@ class HashIndex:
         table = self._table if leaving is None or leaving.has_moved(hash) else leaving.table
         return table.first(hash) - 1
 
+    def find_few(self, hashes: Sequence[int]) -> Longs:
+        """Return the offsets of the first rows with some hashes, as `find` does for many; -1 where there is none."""
+        return np.array([self.find_one(each) for each in hashes], np.int64)
+
     def find_next(self, hashes: Hashes, slots: Longs) -> tuple[Longs, Longs]:
         """Return slot and offset of the next row with the same hash after each slot; offset -1 where there is none."""
         return self._in_both(

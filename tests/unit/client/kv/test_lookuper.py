@@ -6,6 +6,7 @@ import datetime as dt
 import random
 import threading
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,15 @@ def filled(connection, make_table):
 
 def row(key):
     return {"id": key, "name": None if key % 10 == 0 else f"name {key}", "n": key * 7}
+
+
+def test_parts_of_a_lookup_are_as_large_as_each_other():
+    for count in (0, 1, 63, 64, 65, 10_000):
+        edges = lookup.even_edges(count, 64)
+        sizes = [stop - start for start, stop in pairwise(edges)]
+        assert (edges[0], edges[-1]) == (0, count)
+        assert len(sizes) == -(-count // 64)
+        assert not sizes or (max(sizes) <= 64 and max(sizes) - min(sizes) <= 1)
 
 
 def test_rows_come_in_the_order_asked_with_nulls_where_there_is_none(connection, filled):

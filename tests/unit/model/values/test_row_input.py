@@ -336,6 +336,15 @@ def test_nulls_in_not_null_columns_are_told_by_row_over_all_chunks():
     assert "row 1" in refusal(pd.DataFrame({"id": pd.array([1, None], "Int32")}), schema)
 
 
+def test_rows_of_the_tables_own_schema_are_taken_as_they_are_unless_it_says_too_much():
+    schema = make_schema({"id": "int not null", "x": "string"})
+    right = pa.record_batch([pa.array([1, 2], pa.int32()), pa.array(["a", None])], schema=schema.arrow_schema)
+    (taken,) = record_batches(right, schema)
+    assert taken.column(1).buffers()[2].address == right.column(1).buffers()[2].address
+    wrong = pa.record_batch([pa.array([1, None], pa.int32()), pa.array(["a", "b"])], schema=schema.arrow_schema)
+    assert "row 3" in refusal(pa.Table.from_batches([right, wrong]), schema)
+
+
 def test_damaged_arrow_data_is_refused():
     damaged = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
