@@ -94,8 +94,8 @@ REST_CATALOGS = (
         "rounds_begin_without_a_snapshot",
         "P6",
         COMMITS,
-        "        lake = with_first_snapshot(self._access, self._path, loaded)",
-        "        lake = loaded",
+        "            lake = with_first_snapshot(self._access, self._path, loaded)",
+        "            lake = loaded",
         (f"{IN_FIRST}::test_a_table_without_a_snapshot_gets_an_empty_one_before_the_first_round",),
     ),
     Mutant(

@@ -159,7 +159,9 @@ class SnapshotCommits:
 
     def _commit(self, stage: Stage, planned: int | None, commit_id: str, on_moved: OnMoved, base: Table | None) -> int:
         loaded = base or self._access.load_table(self._path)
-        lake = with_first_snapshot(self._access, self._path, loaded)
+        lake = loaded
+        if loaded.metadata.current_snapshot_id is None:
+            lake = with_first_snapshot(self._access, self._path, loaded)
         pauses = Retries.of(lake.properties, RETRY).pauses_s()
         while (landed := self._landed(lake, planned, commit_id, on_moved)) is None:
             staged = self._staged(lake, stage) if lake is not base else self._staged_on(lake, stage)
