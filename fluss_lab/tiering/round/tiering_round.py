@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
+from fluss_lab.client.cluster.bucket_status import bucket_statuses
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
@@ -32,7 +33,6 @@ from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, Lak
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
-from fluss_lab.tiering.round.round_facts import round_facts
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
@@ -41,6 +41,7 @@ from fluss_lab.tiering.round.source_enumerator import (
     TieringAssignment,
     TieringSession,
     TieringSourceEnumerator,
+    round_facts,
 )
 from fluss_lab.tiering.round.split_generator import TieringSnapshotSplit
 from fluss_lab.tiering.round.table_lag import DURABLE_MS, TableLag, lag_of
@@ -321,7 +322,7 @@ class TieringRound:
         ends = {(each.partition, each.bucket): each for each in report.buckets}
         complete_ms = None if report.is_limited else plan.planned_ms - DURABLE_MS
         try:
-            statuses = self._connection.admin().buckets(plan.table, patient=False)
+            statuses = bucket_statuses(self._connection, plan.table, patient=False)
         except FlussError as error:
             log.debug("%s: lag after the round: %s", self._assignment, error)
             return None
