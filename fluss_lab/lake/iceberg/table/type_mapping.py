@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -111,6 +112,11 @@ def holds(wider: IcebergType, narrower: IcebergType) -> bool:
             return wider.scale == narrower.scale and wider.precision >= narrower.precision
         case _:
             return False
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Return the columns of a lake table as they are written: Arrow types, field ids in the metadata."""
+    return pa.schema([arrow_field(field) for field in schema.fields])
 
 
 def arrow_field(field: NestedField) -> pa.Field:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
@@ -21,11 +20,9 @@ from fluss_lab.lake.iceberg.files.parquet_output import (
     Encodings,
     ParquetOutput,
     ParquetSettings,
-    StatisticsPlan,
     choose_encodings,
     data_file,
 )
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
 from fluss_lab.records import LogRecords, concat_records
@@ -33,7 +30,6 @@ from fluss_lab.records import LogRecords, concat_records
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
-    from pyiceberg.schema import Schema
 
 #: A batch of fewer rows is small: what Arrow spends on it beside its values, some 0.5 kB a column, matters.
 SMALL_ROWS: Final = 1024
@@ -87,11 +83,7 @@ class DataFileWriter:
         self._io = io
         self._target = target
         self._settings = ParquetSettings.of(target.table.properties)
-        self._schema = lake_arrow_schema(target.table.schema)
-        self._plan = StatisticsPlan(
-            compute_statistics_plan(target.table.schema, dict(target.table.properties)),
-            parquet_path_to_id_mapping(target.table.schema),
-        )
+        self._schema = target.table.arrow_schema
         self._encodings: Encodings | None = None
         self._gathered = RecordBuffer()
         self._output: ParquetOutput | None = None
@@ -187,7 +179,7 @@ class DataFileWriter:
         self._files.append(
             data_file(
                 finished,
-                self._plan,
+                self._target.table.statistics_plan,
                 partition=self._target.place.record,
                 spec_id=self._target.table.spec.spec_id,
                 sort_order_id=self._target.table.sort_order_id,
@@ -232,17 +224,12 @@ class IcebergLakeWriter(LakeWriter[IcebergWriteResult]):
         self._rows.abort()
 
 
-def lake_arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the columns of a lake table as they are written: Arrow types, field ids in the metadata."""
-    return pa.schema([arrow_field(field) for field in schema.fields])
-
-
 def lake_rows(target: BucketTarget, schema: pa.Schema, gathered: list[LogRecords]) -> pa.Table:
     """Return records as rows of the lake: its types, bucket, offset and timestamp last.
 
     Args:
         target: The bucket they are of.
-        schema: Of `lake_arrow_schema`, or the same columns under other names.
+        schema: `WriteTarget.arrow_schema`, or the same columns under other names.
         gathered: The records, at least one, of the table as planned.
 
     Raises:

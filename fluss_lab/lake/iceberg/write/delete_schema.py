@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
-from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
-from fluss_lab.lake.iceberg.write.data_file_writer import lake_arrow_schema
+from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY, arrow_schema
 from fluss_lab.model import ChangeType
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def delete_schema(schema: Schema, path_type: pa.DataType = TEXT, symbol_type: pa
 
 def equality_schema(schema: Schema, symbol_type: pa.DataType = TEXT) -> pa.Schema:
     """Return the columns of an equality-delete file: the table's under their names, then those of the event."""
-    return pa.schema([*lake_arrow_schema(schema), *change_fields(symbol_type)])
+    return pa.schema([*arrow_schema(schema), *change_fields(symbol_type)])
 
 
 def read_events(io: FileIO, file: DataFile) -> Iterator[pa.RecordBatch]:
@@ -139,8 +138,7 @@ def change_fields(symbol_type: pa.DataType) -> list[pa.Field]:
 def event_fields(schema: Schema, symbol_type: pa.DataType) -> list[pa.Field]:
     """Return the columns of an event: what it did, then the table's by field id."""
     named = [
-        field.with_name(f"_r{each.field_id}")
-        for field, each in zip(lake_arrow_schema(schema), schema.fields, strict=True)
+        field.with_name(f"_r{each.field_id}") for field, each in zip(arrow_schema(schema), schema.fields, strict=True)
     ]
     return [*change_fields(symbol_type), *named]
 

@@ -6,10 +6,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider, load_location_provider
@@ -17,15 +19,20 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
 
 from fluss_lab.lake.format_interfaces import WriterInitContext
+from fluss_lab.lake.iceberg.files.parquet_output import StatisticsPlan
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_schema
 from fluss_lab.model.config.lake_options import file_properties
-from fluss_lab.model.json_codec import Forms, from_plain, to_plain
+from fluss_lab.model.json_codec import Forms, decode, encode, to_plain
 from fluss_lab.model.names import partition_values
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
 
 VERSION: Final = 1
+#: Targets that a process keeps, of those used last: some kB each, of every table that a worker writes.
+_TARGETS_KEPT: Final = 64
 #: Which of the table's properties the writing of data files goes by.
 _WRITE_PREFIX: Final = "write."
 #: File systems allow 255 bytes a name; a partition value may have more once it is quoted.
@@ -36,9 +43,9 @@ TABLE_FORMS: Final[Forms] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WriteTarget:
-    """What writers of a lake table need, and all they need.
+    """What writers of a lake table need, and all they need. Shared by the tasks of a process; it never changes.
 
     Attributes:
         location: The table's location.
@@ -76,12 +83,24 @@ class WriteTarget:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> WriteTarget:
-        """Read the JSON of `to_json`.
+        """Read the JSON of `to_json`; the same JSON gives the same target, with all that was derived of it.
 
         Raises:
             CorruptDataError: It is not of this release.
         """
-        return from_plain(WriteTarget, value, "write target", version=VERSION, peer=True, forms=TABLE_FORMS)
+        return _target(encode(value))
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """Return the columns as they are written: see `type_mapping.arrow_schema`."""
+        return arrow_schema(self.schema)
+
+    @cached_property
+    def statistics_plan(self) -> StatisticsPlan:
+        """Return which metrics files have."""
+        return StatisticsPlan(
+            compute_statistics_plan(self.schema, dict(self.properties)), parquet_path_to_id_mapping(self.schema)
+        )
 
     def file_io(self) -> FileIO:
         """Return access to the table's files."""
@@ -100,6 +119,11 @@ class WriteTarget:
     def offset_id(self) -> int:
         """Return the field id of the column ``__offset``."""
         return self.schema.fields[-2].field_id
+
+
+@lru_cache(_TARGETS_KEPT)
+def _target(data: bytes) -> WriteTarget:
+    return decode(WriteTarget, data, "write target", version=VERSION, peer=True, forms=TABLE_FORMS)
 
 
 @dataclass(frozen=True, slots=True)
