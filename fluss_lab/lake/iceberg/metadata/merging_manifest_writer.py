@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
     write_manifest_list,
 )
 from pyiceberg.schema import Schema
@@ -54,6 +57,9 @@ _ENTRY_BYTES: Final = 250
 #: A manifest of so many entries is full, however small: writing it again would hold a commit up for 0.1 s, and opening it
 #: costs planning a tenth of what its entries do, so more of them in one would gain nothing.
 _FULL_ENTRIES: Final = 1000
+#: Schemas of manifests that are kept: two for each kind of partition values. pyiceberg makes them anew for each manifest,
+#: which takes longer than a small one's entries.
+_ENTRY_SCHEMAS_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +320,7 @@ class _Writer(ManifestWriterV2):
         return {**super()._meta, "content": content, AVRO_KEY: AVRO_FORM.decode()}
 
     def _with_partition(self, format_version: Any) -> Schema:
-        schema = super()._with_partition(format_version)
-        return Schema(*(_with_int_equality_ids(each) for each in schema.fields), schema_id=schema.schema_id)
+        return _entry_schema(self._spec.partition_type(self._schema), format_version)
 
 
 class _Blocks:
@@ -349,6 +354,14 @@ class _Blocks:
         if self._gathered:
             self._file.write_block(self._gathered)
             self._gathered = []
+
+
+@lru_cache(_ENTRY_SCHEMAS_KEPT)
+def _entry_schema(partition_type: StructType, format_version: Any) -> Schema:
+    """Return the columns of a manifest whose files have such partition values."""
+    data_file = data_file_with_partition(partition_type, format_version=format_version)
+    schema = manifest_entry_schema_with_data_file(format_version=format_version, data_file=data_file)
+    return Schema(*(_with_int_equality_ids(each) for each in schema.fields), schema_id=schema.schema_id)
 
 
 def _with_int_equality_ids(found: NestedField) -> NestedField:
