@@ -51,7 +51,7 @@ class SimulatedTasks:
         started = time.process_time()
         parsed = parse_task(tasks[0])
         assert isinstance(parsed, TieringTask)
-        target = WriteTarget.from_json(parsed.lake_table)
+        target = WriteTarget.from_json(parsed.scene.lake_table)
         results = [_result(task, target) for task in map(parse_task, tasks) if isinstance(task, TieringTask)]
         self.task_bytes, self.result_bytes = sum(map(len, tasks)), sum(map(len, results))
         self.seconds = time.process_time() - started

@@ -34,7 +34,7 @@ from fluss_lab.tiering.round.source_enumerator import TieringAssignment, Tiering
 from fluss_lab.tiering.round.split_generator import TieringSplit, TieringSplitGenerator
 from fluss_lab.tiering.round.table_lag import TableLag, lag_of
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter, WrittenSplit
-from fluss_lab.tiering.task.tiering_task import TaskResult, TieringTask
+from fluss_lab.tiering.task.tiering_task import TaskResult, TaskScene, TieringTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +155,18 @@ class RoundPlanner:
         }
         # What is changed by several splits is placed by the committer, which looks at the bucket itself.
         lake_buckets = factory.describe_buckets(plan.table, list(places.values()), plan.planned_id) if places else {}
-        address, options = self._connection.address, self._connection.options
-        lake_format, lake_properties = storage.format_name, storage.task_properties
+        scene = TaskScene(
+            self._connection.address,
+            self._connection.options,
+            plan.table,
+            storage.format_name,
+            storage.task_properties,
+            lake_table,
+        ).to_json()
         return [
             TieringTask(
-                address,
-                options,
-                plan.table,
+                scene,
                 split,
-                lake_format,
-                lake_properties,
-                lake_table,
                 round_id,
                 lake_buckets.get(places[split.table_bucket], {}) if split.table_bucket in places else {},
                 alone=plan.table.is_log_table or splits_of[split.table_bucket] == 1,

@@ -1,15 +1,20 @@
 """The tasks of a round: a split written to the lake, or a bucket's files rewritten. Stateless, in any process.
 
 Everything a task needs is in its bytes; everything it did is in the bytes it returns. It knows no driver, no folder and
-no catalog beyond what stands there.
+no catalog beyond what stands there. What tasks of a table share is their scene: a process that runs many of them reads it
+once, and keeps its connection and its lake from one task to the next. Nothing of that decides what is written: a task gives
+the same result in a process that begins with it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import cache, lru_cache
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -17,7 +22,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import FlussError, InternalError, UnsupportedError, error_code, error_from_code
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import LakeTieringFactory, SupportsMaintenance, WriterInitContext, lake_storage
+from fluss_lab.lake import LakeStorage, LakeTieringFactory, SupportsMaintenance, WriterInitContext, lake_storage
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import Forms, decode, encode
 from fluss_lab.tiering.round.split_generator import TieringSplit
@@ -25,13 +30,17 @@ from fluss_lab.tiering.task.split_reader import TieringSplitReader
 
 log = logging.getLogger(__name__)
 
-#: Of tasks of all kinds, and of their results. Version 3 has every value by its fields.
-TASK_VERSION: Final = 3
+#: Of tasks of all kinds, and of their results. Version 4 has what tasks of a table share apart.
+TASK_VERSION: Final = 4
 #: Of what the lake's `compact` returns, as a result carries it.
 MAINTENANCE_VERSION: Final = 1
 #: A write result names a few files with their metrics; 2,000 columns of a file make about 0.5 MB. More is a defect, and
 #: would fill the driver.
 RESULT_BYTES_MAX: Final = 16 << 20
+#: Scenes and lakes that a process keeps, of those used last: a service gives a worker tasks of all its tables, some kB each.
+SCENES_KEPT: Final = 64
+#: Connections that wait for the next task, of those used last: a worker has a task at a time, of one cluster.
+CONNECTIONS_KEPT: Final = 4
 #: Errors travel by their codes.
 _ERRORS: Final[Forms] = {
     FlussError: (
@@ -41,17 +50,39 @@ _ERRORS: Final[Forms] = {
 }
 
 
-class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
-    """A task that writes: one split, read from the cluster and written to the lake.
+class TaskScene(msgspec.Struct, frozen=True):
+    """What tasks of a table share, in one round and from round to round while nothing of it changes.
 
     Attributes:
         server: Where the cluster is, with its token.
         client_options: Of the connection.
         table: As planned.
-        split: Which records.
         lake_format: As in ``table.datalake.format``.
         lake_properties: The lake format's configuration.
         lake_table: From `LakeTieringFactory.describe_table`.
+    """
+
+    server: ServerAddress
+    client_options: Mapping[str, str]
+    table: TableInfo
+    lake_format: str
+    lake_properties: Mapping[str, str]
+    lake_table: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.path})"
+
+    def to_json(self) -> msgspec.Raw:
+        """Return the scene as JSON, to be part of tasks. It holds the token: it is for workers only."""
+        return msgspec.Raw(encode(self))
+
+
+class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
+    """A task that writes: one split, read from the cluster and written to the lake.
+
+    Attributes:
+        scene_json: From `TaskScene.to_json`.
+        split: Which records.
         round_id: In the name of every file.
         lake_bucket: From `LakeTieringFactory.describe_buckets`; empty where the writer needs nothing.
         alone: Whether no other split of the round is of this bucket.
@@ -59,25 +90,34 @@ class TieringTask(msgspec.Struct, frozen=True, tag_field="kind", tag="write"):
             without it; None: it writes whenever it begins. A task that has begun is never cut short.
     """
 
-    server: ServerAddress
-    client_options: Mapping[str, str]
-    table: TableInfo
+    scene_json: msgspec.Raw
     split: TieringSplit
-    lake_format: str
-    lake_properties: Mapping[str, str]
-    lake_table: Mapping[str, Any]
     round_id: str
     lake_bucket: Mapping[str, Any] = {}
     alone: bool = True
     deadline_ms: int | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.table.path}, {self.split})"
+        return f"{type(self).__name__}({self.split})"
 
     @property
     def index(self) -> int:
         """Return the number of its split, which its `TaskResult` has as `split_index`."""
         return self.split.split_index
+
+    @property
+    def scene(self) -> TaskScene:
+        """Return what it shares with other tasks.
+
+        Raises:
+            CorruptDataError: It is no scene of this release.
+        """
+        return _scene(bytes(self.scene_json))
+
+    @property
+    def table(self) -> TableInfo:
+        """Return the table, as planned; see `scene`."""
+        return self.scene.table
 
     def to_bytes(self) -> bytes:
         """Return the task as versioned JSON. It holds the token: it is for workers only."""
@@ -187,28 +227,29 @@ def parse_task(data: bytes) -> TieringTask | MaintenanceTask:
         CorruptDataError: They are no task of this release.
     """
     found: TieringTask | MaintenanceTask = decode(_TASK, data, "tiering task", version=TASK_VERSION, peer=True)
+    if isinstance(found, TieringTask):
+        _scene(bytes(found.scene_json))
     return found
 
 
 def _write_split(task: TieringTask) -> TaskResult:
     if task.deadline_ms is not None and SystemClock().now_ms() >= task.deadline_ms:
         return TaskResult(task.index, end=task.split.start, start=task.split.start)
-    factory = lake_storage(task.lake_format, task.lake_properties).create_lake_tiering_factory()
-    split = task.split
+    scene, split = task.scene, task.split
+    factory = _lake(scene.lake_format, scene.lake_properties).create_lake_tiering_factory()
     context = WriterInitContext(
-        task.table,
+        scene.table,
         split.table_bucket,
         split.partition_name,
-        task.lake_table,
+        scene.lake_table,
         task.round_id,
         split.split_index,
         task.lake_bucket,
         task.alone,
     )
-    connection = Connection(lambda: task.server, task.client_options)
-    try:
-        connection.remember(task.table)
-        reader = TieringSplitReader(connection, task.table, split)
+    with _connections().taken(scene.server, scene.client_options) as connection:
+        connection.remember(scene.table)
+        reader = TieringSplitReader(connection, scene.table, split)
         writer = factory.create_lake_writer(context)
         try:
             for records in reader:
@@ -218,8 +259,6 @@ def _write_split(task: TieringTask) -> TaskResult:
             # Its result is lost: no snapshot can ever refer to its files.
             writer.abort()
             raise
-    finally:
-        connection.close()
 
 
 def _result_of(
@@ -245,12 +284,72 @@ def _result_of(
 
 def _rewrite_bucket(task: MaintenanceTask) -> TaskResult:
     """Return a result whose `write_result` is what the lake's `compact` returned."""
-    storage = lake_storage(task.lake_format, task.lake_properties)
+    storage = _lake(task.lake_format, task.lake_properties)
     if not isinstance(storage, SupportsMaintenance):
         raise UnsupportedError(f"lake format {task.lake_format!r}: it offers no maintenance")
     data = storage.compact(task.table, task.task)
     failpoint("maintenance.task.after")
     return TaskResult(task.index, write_version=MAINTENANCE_VERSION, write_result=data)
+
+
+# -- what a process keeps from task to task ----------------------------------------------------------------------------
+
+
+@lru_cache(SCENES_KEPT)
+def _scene(data: bytes) -> TaskScene:
+    return decode(TaskScene, data, "the scene of a tiering task", peer=True)
+
+
+def _lake(lake_format: str, properties: Mapping[str, str]) -> LakeStorage:
+    return _kept_lake(lake_format, tuple(sorted(properties.items())))
+
+
+@lru_cache(SCENES_KEPT)
+def _kept_lake(lake_format: str, properties: tuple[tuple[str, str], ...]) -> LakeStorage:
+    return lake_storage(lake_format, dict(properties))
+
+
+#: A server's address, with its token, and the client's options.
+_Peer: TypeAlias = tuple[ServerAddress, tuple[tuple[str, str], ...]]
+
+
+class TaskConnections:
+    """Connections that tasks of this process have one after another. Safe in any thread: a task has its own while it runs.
+
+    What a connection knows of leaders may be outdated by then, as in any connection: servers refuse what is wrong, and they
+    are looked up again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Those that no task has now, the one used last at the end.
+        self._idle: list[tuple[_Peer, Connection]] = []
+
+    @contextmanager
+    def taken(self, server: ServerAddress, options: Mapping[str, str]) -> Iterator[Connection]:
+        """Lend a connection to a cluster while the block runs: one that waits, or a new one. After an error it is closed."""
+        peer: _Peer = (server, tuple(sorted(options.items())))
+        with self._lock:
+            # The one used last, so that those which are not needed any more grow old.
+            at = next((at for at in reversed(range(len(self._idle))) if self._idle[at][0] == peer), None)
+            kept = None if at is None else self._idle.pop(at)[1]
+        connection = kept or Connection(lambda: server, options)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append((peer, connection))
+            over = [each for _, each in self._idle[:-CONNECTIONS_KEPT]]
+            del self._idle[:-CONNECTIONS_KEPT]
+        for each in over:
+            each.close()
+
+
+@cache
+def _connections() -> TaskConnections:
+    return TaskConnections()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from fluss_lab.tiering.round.round_report import (
     OrphanReport,
 )
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
-from fluss_lab.tiering.task.tiering_task import MaintenanceTask, TaskResult, parse_task, run_task
+from fluss_lab.tiering.task.tiering_task import TASK_VERSION, MaintenanceTask, TaskResult, parse_task, run_task
 from tests.unit.lake.upkeep import DAY_MS, HOUR_MS, clock_at_now
 from tests.unit.tiering.keyed_kit import KeyedTable
 
@@ -305,7 +305,7 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
     with pytest.raises(CorruptDataError, match="different releases"):
         run_task(json.dumps(json.loads(data) | {"version": 1}).encode())
     with pytest.raises(CorruptDataError, match="missing required field `index`"):
-        run_task(b'{"kind": "maintain", "version": 3}')
+        run_task(b'{"kind": "maintain", "version": %d}' % TASK_VERSION)
 
 
 def test_failpoints_are_all_passed(tables, monkeypatch):

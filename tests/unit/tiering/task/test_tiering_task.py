@@ -1,5 +1,6 @@
 """A task's bytes, what it writes and removes, and the checks on what it reads."""
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,9 +10,20 @@ from fluss_lab.client import ServerAddress
 from fluss_lab.errors import CorruptDataError, FencedTieringEpochError, InternalError, OffsetOutOfRangeError
 from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.records import LogRecords
+from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.round.split_generator import TieringLogSplit
 from fluss_lab.tiering.task.split_reader import TieringSplitReader, complete_runs
-from fluss_lab.tiering.task.tiering_task import TASK_VERSION, TaskResult, TieringTask, parse_task, run_task
+from fluss_lab.tiering.task.tiering_task import (
+    CONNECTIONS_KEPT,
+    TASK_VERSION,
+    TaskConnections,
+    TaskResult,
+    TaskScene,
+    TieringTask,
+    parse_task,
+    run_task,
+)
+from tests.unit.tiering.kit import Tables
 
 
 def split(start, stop, table_id=7):
@@ -63,7 +75,7 @@ def test_results_round_trip(result):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[]", b'{"version": 9, "split_index": 1}', b'{"version": 3, "split_index": 1}', b"\xff"]
+    "data", [b"", b"{}", b"[]", b'{"version": 9, "split_index": 1}', b'{"version": 4, "split_index": "1"}', b"\xff"]
 )
 def test_bytes_that_are_no_task_or_result(data):
     with pytest.raises(CorruptDataError):
@@ -75,22 +87,18 @@ def test_bytes_that_are_no_task_or_result(data):
 @pytest.fixture
 def task(tables):
     """A task of one split of a table with 100 records, and the means to run it."""
+    return task_of(tables)
+
+
+def task_of(tables):
     info = tables.create()
     tables.append(info, 100)
-    factory = tables.storage.create_lake_tiering_factory()
+    described = tables.storage.create_lake_tiering_factory().describe_table(info)
+    scene = TaskScene(tables.connection.address, {}, info, "iceberg", tables.storage.properties, described)
 
     def make(start=0, stop=100):
         one = TieringLogSplit(info.path, TableBucket(info.table_id, None, 0), None, 1, 0, start, stop)
-        return TieringTask(
-            tables.connection.address,
-            {},
-            info,
-            one,
-            "iceberg",
-            tables.storage.properties,
-            factory.describe_table(info),
-            "r",
-        )
+        return TieringTask(scene.to_json(), one, "r")
 
     make.info, make.tables = info, tables
     return make
@@ -115,12 +123,12 @@ def test_a_refused_task_shows_no_secret(task):
     data = one.to_bytes().replace(b'"alone":true', b'"alone":"yes"')
     with pytest.raises(CorruptDataError, match=r"Expected `bool`, got `str` - at `\$.alone`") as refused:
         run_task(data)
-    assert one.server.token not in str(refused.value)
+    assert one.scene.server.token not in str(refused.value)
 
 
 def test_the_token_is_not_shown(task):
     one = task()
-    assert one.server.token not in repr(one)
+    assert one.scene.server.token not in f"{one!r} {one.scene!r}"
 
 
 def test_a_task_writes_its_split_and_nothing_else(task):
@@ -159,10 +167,10 @@ def test_a_split_beyond_the_log_is_an_error(task):
 
 def test_a_task_without_a_server_says_where_it_looked(task):
     one = task()
-    lost = TieringTask(
-        ServerAddress("127.0.0.1", 1, "x"), {"client.request-timeout": "100ms"}, one.table, one.split, one.lake_format,
-        one.lake_properties, one.lake_table, one.round_id,
-    )  # fmt: skip
+    scene = msgspec.structs.replace(
+        one.scene, server=ServerAddress("127.0.0.1", 1, "x"), client_options={"client.request-timeout": "100ms"}
+    )
+    lost = TieringTask(scene.to_json(), one.split, one.round_id)
     result = TaskResult.from_bytes(run_task(lost.to_bytes()))
     assert result.error is not None
     assert result.error.retriable
@@ -176,3 +184,72 @@ def test_the_reader_counts_where_it_is(task):
     assert sum(len(run) for run in reader) == 50
     assert reader.position == 60
     assert reader.max_timestamp_ms > 0
+
+
+def test_what_tasks_share_is_read_once_and_stays_what_it_was(task):
+    one, other = parse_task(task(0, 50).to_bytes()), parse_task(task(50, 100).to_bytes())
+    assert one.scene is other.scene
+    wider = msgspec.structs.replace(one.scene, client_options={"client.request-timeout": "5s"})
+    assert parse_task(TieringTask(wider.to_json(), one.split, "r").to_bytes()).scene == wider != one.scene
+
+
+def test_a_scene_that_is_none_is_refused(task):
+    one = task()
+    for name in ("server", "table", "lake_table"):
+        rest = msgspec.json.decode(one.scene_json)
+        del rest[name]
+        other = TieringTask(msgspec.Raw(msgspec.json.encode(rest)), one.split, "r")
+        with pytest.raises(CorruptDataError, match=f"missing required field `{name}`"):
+            run_task(other.to_bytes())
+
+
+def test_a_connection_waits_for_the_next_task_and_two_never_have_the_same():
+    kept, address = TaskConnections(), ServerAddress("127.0.0.1", 1, "x")
+    with kept.taken(address, {}) as first, kept.taken(address, {}) as second:
+        assert first is not second
+    with kept.taken(address, {}) as again, kept.taken(address, {}) as other:
+        assert {id(again), id(other)} == {id(first), id(second)}
+
+
+def test_a_connection_is_of_its_cluster_and_its_options_alone():
+    kept, places = TaskConnections(), [ServerAddress("127.0.0.1", port, token) for port in (1, 2) for token in "xy"]
+    with kept.taken(places[0], {"client.request-timeout": "1s"}) as first:
+        pass
+    for place in places:
+        with kept.taken(place, {}) as other:
+            assert other is not first
+            assert other.address == place
+            assert other.request_timeout_ms != first.request_timeout_ms
+
+
+def test_a_connection_on_which_a_task_failed_is_not_had_again():
+    kept, address = TaskConnections(), ServerAddress("127.0.0.1", 1, "x")
+    with pytest.raises(InternalError), kept.taken(address, {}) as failed:
+        raise InternalError("a failure")
+    assert failed.closed.is_set()
+    with kept.taken(address, {}) as other:
+        assert other is not failed
+        assert not other.closed.is_set()
+
+
+def test_of_connections_that_wait_those_used_last_are_kept():
+    kept, had = TaskConnections(), []
+    for port in range(1, CONNECTIONS_KEPT + 3):
+        with kept.taken(ServerAddress("127.0.0.1", port, "x"), {}) as connection:
+            had.append(connection)
+    assert [each.closed.is_set() for each in had] == [True] * 2 + [False] * CONNECTIONS_KEPT
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_process_that_ran_tasks_finds_servers_that_were_restarted(servers):
+    with EmbeddedCluster(tablet_servers=servers) as cluster:
+        made = task_of(Tables(cluster))
+        for turn in range(2):
+            result = TaskResult.from_bytes(run_task(made(10 * turn, 10 * turn + 10).to_bytes()))
+            assert (result.error, result.rows) == (None, 10)
+            if servers > 1:
+                for server in range(servers):
+                    cluster.stop_tablet(server)
+                    cluster.start_tablet(server)
+            else:
+                cluster.restart({"server.port": cluster.address.port})
