@@ -78,17 +78,27 @@ class Channel:
         secret: Its token.
         call_timeout_s: Longest wait for the answer to a short call; a long poll has it on top of its own wait.
         trust: What to expect of a server with TLS; None: it speaks plainly.
+        idle_s: After so long without a call the server is left; the next call connects again. None: it is kept for half an
+            hour.
     """
 
     def __init__(
-        self, host: str, port: int, secret: str, *, call_timeout_s: float = CALL_TIMEOUT_S, trust: Trust | None = None
+        self,
+        host: str,
+        port: int,
+        secret: str,
+        *,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        trust: Trust | None = None,
+        idle_s: float | None = None,
     ) -> None:
         self.address = target(host, port)
         self._call_timeout_s = call_timeout_s
         self._trust = trust
         self._streaming: list[Any] = []
         with Held():
-            self._channel = self._made(_ANSWERS)
+            leaving = () if idle_s is None else (("grpc.client_idle_timeout_ms", int(idle_s * 1000)),)
+            self._channel = self._made((*_ANSWERS, *leaving))
         self._metadata = (token.header_of(secret),)
 
     def __repr__(self) -> str:

@@ -74,6 +74,8 @@ class ClusterClient(Closing):
         options: Client options (``client.*``); unset ones have their defaults.
         folder: Of the lab, when it is on this machine: other processes find its server there, after a restart too. None: they
             have only the address.
+        idle_s: After so long without a call a server is left, so that another client has the place; the next call connects
+            again. None: not before half an hour.
 
     Raises:
         InvalidPropertyError: An unknown or ill-typed option.
@@ -85,6 +87,7 @@ class ClusterClient(Closing):
         options: Mapping[str, str] | None = None,
         *,
         folder: Path | None = None,
+        idle_s: float | None = None,
     ) -> None:
         self.options = client_options(options or {})
         tune_allocator()
@@ -92,6 +95,7 @@ class ClusterClient(Closing):
         self.fetch_bytes_max = FETCH_SIZE_MAX.of(self.options)
         self._locate = locate
         self.folder = None if folder is None else folder.absolute()
+        self._idle_s = idle_s
         self.closed = Flag()
         self._pid = -1
         self._start()
@@ -431,7 +435,10 @@ class ClusterClient(Closing):
 
     def _opened(self, address: ServerAddress) -> _Link:
         timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
-        channel = Channel(address.host, address.port, address.token, call_timeout_s=timeout_s, trust=address.trust())
+        channel = Channel(
+            address.host, address.port, address.token,
+            call_timeout_s=timeout_s, trust=address.trust(), idle_s=self._idle_s,
+        )  # fmt: skip
         return _Link(channel, channel.coordinator(), channel.tablet_server())
 
 

@@ -41,6 +41,9 @@ RESULT_BYTES_MAX: Final = 16 << 20
 SCENES_KEPT: Final = 64
 #: Connections that wait for the next task, of those used last: a worker has a task at a time, of one cluster.
 CONNECTIONS_KEPT: Final = 4
+#: A server has room for so many clients (``server.connections-max``), workers of other rounds among them: one that has had no
+#: task for so long leaves, well within the time for which those that find no room try again.
+CONNECTION_IDLE_S: Final = 5.0
 #: Errors travel by their codes.
 _ERRORS: Final[Forms] = {
     FlussError: (
@@ -333,7 +336,7 @@ class TaskConnections:
             # The one used last, so that those which are not needed any more grow old.
             at = next((at for at in reversed(range(len(self._idle))) if self._idle[at][0] == peer), None)
             kept = None if at is None else self._idle.pop(at)[1]
-        connection = kept or Connection(lambda: server, options)
+        connection = kept or Connection(lambda: server, options, idle_s=CONNECTION_IDLE_S)
         try:
             yield connection
         except BaseException:

@@ -33,3 +33,13 @@ def test_connections_beyond_the_limit_are_closed_and_find_room_later():
             assert MOST // 2 < sum(taken) <= MOST
         with Connection(lambda: address) as late:
             assert late.admin().databases() == []
+
+
+def test_a_client_that_leaves_when_it_is_idle_makes_room_and_comes_back():
+    with EmbeddedCluster(options={SERVER_CONNECTIONS_MAX.key: MOST}) as cluster, ExitStack() as stack:
+        address = cluster.address
+        idle = [stack.enter_context(Connection(lambda: address, idle_s=1.0)) for _ in range(MOST)]
+        for each in (*idle, *idle):
+            assert each.admin().databases() == []
+        late = stack.enter_context(Connection(lambda: address))
+        assert late.admin().databases() == []
