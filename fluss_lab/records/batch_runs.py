@@ -7,7 +7,6 @@ what comes before a damaged batch is given out, and the error is that of the bat
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -22,13 +21,14 @@ from fluss_lab.records.batch import (
     APPEND_ONLY,
     CRC_START,
     HEADER_BYTES,
+    LENGTH,
+    LENGTH_AT,
     MAGIC,
     PREFIX_BYTES,
     Buffer,
     Schemas,
     decode,
     not_null,
-    read_header,
 )
 from fluss_lab.records.log_records import LogRecords, records_of
 
@@ -43,8 +43,6 @@ _RUN_BATCHES: Final = 4096
 _FIRST_BATCHES: Final = 16
 #: and then so many times the last.
 _GROWTH: Final = 4
-_LENGTH: Final = struct.Struct("<i")
-_LENGTH_AT: Final = 8
 #: The header of `fluss_lab.records.batch` as columns.
 _HEADER: Final = np.dtype([
     ("base_offset", "<i8"), ("length", "<i4"), ("magic", "i1"), ("timestamp_ms", "<i8"), ("crc", "<u4"),
@@ -88,26 +86,14 @@ def decode_runs(data: Buffer, schemas: Schemas) -> Iterator[LogRecords]:
                     yield records
 
 
-def end_offset(data: Buffer) -> int | None:
-    """Return the offset after the last of some batches by its header, which is not checked; None where there is none.
-
-    Cost: 0.3 us a batch.
-    """
-    view = memoryview(data)
-    at = last = 0
-    while at + HEADER_BYTES <= len(view) and (size := _LENGTH.unpack_from(view, at + _LENGTH_AT)[0] + PREFIX_BYTES) > 0:
-        at, last = at + size, at
-    return read_header(view, last).next_offset if at else None
-
-
 def _small_batches(view: memoryview, at: int, number: int) -> list[int]:
     """Return where up to so many small batches begin, from one on, and where the last of them ends; nothing is checked but their lengths."""
     edges = [at]
-    unpack = _LENGTH.unpack_from
+    unpack = LENGTH.unpack_from
     last = len(view) - HEADER_BYTES
     end = min(at + _RUN_BYTES, len(view))
     while at <= last and len(edges) <= number:
-        size = unpack(view, at + _LENGTH_AT)[0] + PREFIX_BYTES
+        size = unpack(view, at + LENGTH_AT)[0] + PREFIX_BYTES
         if not HEADER_BYTES < size <= _SMALL_BYTES or at + size > end:
             break
         at += size

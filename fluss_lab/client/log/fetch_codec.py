@@ -11,9 +11,8 @@ import pyarrow as pa
 from fluss_lab.client.cluster.list_offsets import CLIENT
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
 from fluss_lab.model import Schema, TableBucket, TableInfo
-from fluss_lab.records import LogRecords, decode_runs, fit_to_schema
-from fluss_lab.records.batch import Buffer
-from fluss_lab.records.batch_runs import end_offset
+from fluss_lab.records import LogRecords, decode, decode_runs, fit_to_schema, records_of
+from fluss_lab.records.batch import Buffer, Schemas, end_offset, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 
@@ -207,7 +206,7 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
         CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
     """
     previous = _PreviousOffsets(fetched)
-    for records in decode_runs(fetched.data, projection.full_schema if fetched.all_columns else projection.wire_schema):
+    for records in _decoded(fetched.data, projection.full_schema if fetched.all_columns else projection.wire_schema):
         before = previous.take(len(records))
         if records.next_offset <= offset:
             continue
@@ -221,6 +220,16 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
         offset = clipped.next_offset
         yield clipped
     previous.check_end()
+
+
+def _decoded(data: Buffer, schemas: Schemas) -> Iterator[LogRecords]:
+    """Yield the records of an answer's batches; small ones are joined where there are several."""
+    view = memoryview(data)
+    if view and read_header(view).size == len(view):
+        if (records := records_of(decode(view, schemas))) is not None:
+            yield records
+    elif view:
+        yield from decode_runs(view, schemas)
 
 
 class _PreviousOffsets:

@@ -8,7 +8,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.records import LogRecords, decode, decode_all, encode, records_of
-from fluss_lab.records.batch import HEADER_BYTES, place, read_header, split_headers
+from fluss_lab.records.batch import HEADER_BYTES, end_offset, place, read_header, split_headers
 
 SCHEMA = pa.schema([
     pa.field("id", pa.int64(), nullable=False),
@@ -108,6 +108,16 @@ def test_what_the_crc_cannot_see_is_still_checked():
 def test_a_header_needs_all_its_bytes():
     with pytest.raises(CorruptDataError):
         read_header(b"\0" * (HEADER_BYTES - 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_the_end_of_batches_is_that_of_the_last_header(count):
+    one = wire(rows(2))
+    data = b"".join(struct.pack("<q", at) + one[8:] for at in range(0, 2 * count, 2))
+    assert end_offset(data) == (2 * count or None)
+    assert end_offset(data[:-1]) == (2 * count or None)
+    if count:
+        assert read_header(data).next_offset == 2
 
 
 def test_records_are_clipped_by_offset():

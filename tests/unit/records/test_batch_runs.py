@@ -11,7 +11,7 @@ import pytest
 
 from fluss_lab.errors import FlussError
 from fluss_lab.records import LogRecords, batch_runs, decode_all, decode_runs, encode, records_of
-from fluss_lab.records.batch import CRC_START, HEADER_BYTES, read_header
+from fluss_lab.records.batch import CRC_START, HEADER_BYTES
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string()), ("tags", pa.list_(pa.int32()))])
 OLDER = pa.schema([SCHEMA.field(0)])
@@ -178,12 +178,3 @@ def _drawn(rng: random.Random) -> bytes:
 def test_whatever_lies_there_is_decoded_as_one_by_one(rng):
     failed = sum(check_same(_drawn(rng)) is not None for _ in range(150))
     assert 20 < failed < 130
-
-
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_the_end_of_batches_is_that_of_the_last_header(count):
-    data = b"".join(batch(at, 2) for at in range(0, 2 * count, 2))
-    assert batch_runs.end_offset(data) == (2 * count or None)
-    assert batch_runs.end_offset(data[:-1]) == (2 * count or None)
-    if count:
-        assert read_header(data).next_offset == 2

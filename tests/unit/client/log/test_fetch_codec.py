@@ -54,6 +54,14 @@ def test_a_gap_is_corruption(data):
     assert found == list(range(len(found)))
 
 
+@pytest.mark.parametrize("at", [22, 26, 60, -1])
+def test_a_batch_that_comes_alone_is_checked_as_others_are(at):
+    data = bytearray(batch(0, 5))
+    data[at] ^= 1
+    with pytest.raises(CorruptDataError):
+        offsets(bytes(data), 0)
+
+
 def test_another_schema_is_refused():
     with pytest.raises(CorruptDataError, match="schema id 1, found 2"):
         offsets(batch(0, 5, schema_id=2), 0)
