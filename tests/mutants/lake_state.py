@@ -80,8 +80,8 @@ LAKE_STATE = (
     ),
     Mutant(
         "positions_counted_in_filtered_rows", "P4", FILE_SCAN,
-        "if file.ascends and file.positions is None else None",
-        "if file.ascends else None",
+        "        if not file.ascends or file.positions is not None:\n",
+        "        if not file.ascends:\n",
         (f"{IN_STATE}::test_what_others_delete_by_position_is_gone_at_every_stop",),
     ),
     Mutant(

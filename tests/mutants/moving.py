@@ -226,7 +226,7 @@ TIERING = (
     Mutant(
         "newest_snapshot_read_instead_of_the_asked_one", "P3", "fluss_lab/lake/iceberg/read/lake_table.py",
         "        snapshot = snapshot_of(lake, self.info.path, snapshot_id)\n",
-        "        snapshot = self._load().current_snapshot() or snapshot_of(lake, self.info.path, snapshot_id)\n",
+        "        snapshot = self._load().lake.current_snapshot() or snapshot_of(lake, self.info.path, snapshot_id)\n",
         (f"{IN_SOURCE}::test_older_snapshots_stay_readable",),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from tests.mutants.integrity import INTEGRITY
 from tests.mutants.joined_batches import JOINED_BATCHES
 from tests.mutants.keyed_lake import KEYED_LAKE
 from tests.mutants.known_buckets import KNOWN_BUCKETS
+from tests.mutants.known_tables import KNOWN_TABLES
 from tests.mutants.kv import KV
 from tests.mutants.kv_snapshot import KV_SNAPSHOTS
 from tests.mutants.kv_tablet import KV_TABLET
@@ -64,6 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + METADATA
     + STOPPING
     + KNOWN_BUCKETS
+    + KNOWN_TABLES
     + DAMAGE_RANGES
     + KV
     + KV_SNAPSHOTS

@@ -80,7 +80,9 @@ import pathlib
 place = pathlib.Path(lab.iceberg("shop.flights").metadata_location.removeprefix("file://"))
 held = place.read_bytes()
 place.unlink()
-lab.lake_storage().access.catalog()._kept.clear()
+access = lab.lake_storage().access
+access._loaded.clear()
+access.catalog()._kept.clear()
 """
 
 

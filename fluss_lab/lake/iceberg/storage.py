@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from fluss_lab.model.json_codec import to_plain
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
     from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache
+    from fluss_lab.lake.iceberg.read.lake_table import LoadedTables
     from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 
 
@@ -61,6 +63,7 @@ class IcebergLakeStorage(
         self._access = PinnedAccess(properties) if METADATA_LOCATION in properties else CatalogAccess(properties)
         self._entries: EntryCache | None = None
         self._ended: EndedCache | None = None
+        self._tables: LoadedTables | None = None
 
     @property
     def format_name(self) -> str:
@@ -100,7 +103,7 @@ class IcebergLakeStorage(
 
         try_store(self._access.file_io(location), location)
 
-    @property
+    @cached_property
     def local_folder(self) -> Path | None:
         """Return the warehouse's folder; None where it is an object store's, or a catalog's own to decide."""
         from fluss_lab.lake.iceberg.files.file_locations import local_path
@@ -126,13 +129,13 @@ class IcebergLakeStorage(
         """Return a reader of a table's rows."""
         from fluss_lab.lake.iceberg.read.row_source import IcebergLakeSource
 
-        return IcebergLakeSource(self._access, self._entry_cache(), table, self._ended_cache())
+        return IcebergLakeSource(self._access, self._entry_cache(), table, self._ended_cache(), self._loaded_tables())
 
     def create_fluss_log_source(self, table: TableInfo) -> FlussLogSource:
         """Return the log of a table as the lake holds it."""
         from fluss_lab.lake.iceberg.read.lake_log import IcebergFlussLogSource
 
-        return IcebergFlussLogSource(self._access, self._entry_cache(), table)
+        return IcebergFlussLogSource(self._access, self._entry_cache(), table, self._loaded_tables())
 
     def create_lake_maintenance(self, table: TableInfo, clock: Clock | None = None) -> LakeMaintenance:
         """Return the maintenance of a table."""
@@ -176,6 +179,16 @@ class IcebergLakeStorage(
         if self._ended is None:
             self._ended = EndedCache()
         return self._ended
+
+    def _loaded_tables(self) -> LoadedTables | None:
+        """Return what sources share; None of a store, where a catalog may give credentials with a table, for a while."""
+        if self.local_folder is None:
+            return None
+        from fluss_lab.lake.iceberg.read.lake_table import LoadedTables
+
+        if self._tables is None:
+            self._tables = LoadedTables()
+        return self._tables
 
 
 class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "IcebergCommittable"]):

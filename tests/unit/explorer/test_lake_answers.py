@@ -298,7 +298,9 @@ def test_files_that_are_missing_are_the_error_and_come_again(lab, model):
         path = Path(place.removeprefix("file://"))
         held = path.read_bytes()
         path.unlink()
-        lab.lake_storage().access.catalog()._kept.clear()  # what it has read before, it would not miss
+        access = lab.lake_storage().access
+        for kept in (access._loaded, access.catalog()._kept):
+            kept.clear()  # what it has read before, it would not miss
         fresh = ExplorerModel(lab, "my lab")
         kinds = [("lake_part", {"part": "manifests", "snapshot": snapshot})]
         if place == lake.metadata_location:

@@ -258,11 +258,16 @@ def snapshot_of(lake: Table, path: TablePath, snapshot_id: int) -> Snapshot:
     """
     snapshot = lake.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise LakeSnapshotNotFoundError(
-            f"lake table {path}: no snapshot {snapshot_id} (the newest is {lake.metadata.current_snapshot_id}): it was "
-            "expired or the table was replaced; plan the read again"
-        )
+        raise no_snapshot(lake, path, snapshot_id)
     return snapshot
+
+
+def no_snapshot(lake: Table, path: TablePath, snapshot_id: int) -> LakeSnapshotNotFoundError:
+    """Return the error for a snapshot that a table does not have."""
+    return LakeSnapshotNotFoundError(
+        f"lake table {path}: no snapshot {snapshot_id} (the newest is {lake.metadata.current_snapshot_id}): it was "
+        "expired or the table was replaced; plan the read again"
+    )
 
 
 def live_files(

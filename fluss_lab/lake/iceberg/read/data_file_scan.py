@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
@@ -38,6 +37,7 @@ from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from pyiceberg.io import FileIO
 
 #: So many files should be asked for at a time: they are opened before the first is read.
 FILES_AT_ONCE: Final = 64
@@ -121,7 +121,8 @@ class DataFileScan:
             LakeSnapshotNotFoundError: A file is gone, and its snapshot too.
             CorruptDataError: A file is missing, or is not what the lake's metadata says.
         """
-        opened = side_by_side(_path, self._opened, files)
+        near = self._table.is_near
+        opened = [self._opened(file) for file in files] if near else side_by_side(_path, self._opened, files)
         for key, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
             for at, rows in self._read_group(files, list(group), opened, together=key is not None):
                 if rows.num_rows:
@@ -143,18 +144,17 @@ class DataFileScan:
 
     def _opened(self, file: WantedFile) -> _Opened:
         """Return a file as it can be read fast; None of one that cannot."""
-        place = arrow_place(self._table.io(), file.path) if file.ascends and file.positions is None else None
-        if place is None:
+        if not file.ascends or file.positions is not None:
             return None
+        io = self._table.io()
         try:
-            with parquet_errors(self._table.io(), file.path, "Parquet file"):
-                found = _in_memory(*place, file.path) if file.size_bytes <= SMALL_BYTES else None
-                if found is None:
-                    check_footer(file.path)
-                physical = None if found is None else found.schema_arrow
-                if found is None:
-                    found = PARQUET.make_fragment(place[1], place[0])
+            with parquet_errors(io, file.path, "Parquet file"):
+                if file.size_bytes <= SMALL_BYTES and (found := _in_memory(io, file.path)) is not None:
+                    physical = found.schema_arrow
+                elif (found := _fragment(io, file.path)) is not None:
                     physical = found.physical_schema
+                else:
+                    return None
                 _check_rows(file, found.metadata.num_rows)
         except FileNotFoundError as error:
             raise self._table.missing(file.snapshot_id, error) from error
@@ -251,13 +251,21 @@ def _path(file: WantedFile) -> str:
     return file.path
 
 
-def _in_memory(file_system: FileSystem, path: str, location: str) -> pq.ParquetFile | None:
+def _in_memory(io: FileIO, location: str) -> pq.ParquetFile | None:
     """Return a file that was read whole; None of one of several row groups, of which a filter may want but some."""
-    with file_system.open_input_file(path) as stream:
-        data = stream.read_buffer()
-        check_parquet_bytes(memoryview(data), location.rpartition("/")[2])
-        found = open_parquet(pa.BufferReader(data))
+    with io.new_input(location).open() as stream:
+        data = stream.read()
+    check_parquet_bytes(data, location.rpartition("/")[2])
+    found = open_parquet(pa.BufferReader(data))
     return found if found.num_row_groups == 1 else None
+
+
+def _fragment(io: FileIO, location: str) -> ds.ParquetFileFragment | None:
+    """Return a file for Arrow's scan; None where Arrow does not open it by itself."""
+    if (place := arrow_place(io, location)) is None:
+        return None
+    check_footer(location)
+    return PARQUET.make_fragment(place[1], place[0])
 
 
 def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None] | None:

@@ -21,7 +21,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelet
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.key_log import records_by_key
-from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
 from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
 from fluss_lab.lake.iceberg.read.record_search import located
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 class IcebergFlussLogSource(FlussLogSource):
     """A table's records as its Iceberg table holds them. Used by one thread."""
 
-    def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
-        self._table = LakeTable(access, entries, table)
+    def __init__(
+        self, access: CatalogAccess, entries: EntryCache, table: TableInfo, shared: LoadedTables | None = None
+    ) -> None:
+        self._table = LakeTable(access, entries, table, shared)
 
     def lookup_log_offset_by_timestamp(self, context: LookupContext) -> tuple[int, int]:
         """Return the first offset whose timestamp is at or after a time, and that record's timestamp in milliseconds.

@@ -1,11 +1,13 @@
-"""A Fluss table's snapshots in the lake, as readers see them: loaded once, and again when one is asked for that is new."""
+"""A Fluss table's snapshots in the lake, as readers see them: loaded once for all of them, and again for one that is new."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
+from pyiceberg.table import TableProperties
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
@@ -15,6 +17,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     LakeFile,
     live_files,
     live_state,
+    no_snapshot,
     snapshot_of,
 )
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
@@ -22,7 +25,7 @@ from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns
 from fluss_lab.lake.iceberg.table.pinned_table import pinned_properties
 from fluss_lab.lake.reader_interfaces import FileColumn
-from fluss_lab.model import TableInfo
+from fluss_lab.model import Schema, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 #: Snapshots whose file lists are kept: a scanner follows one, a union read and a seek use another two.
 SNAPSHOTS_KEPT: Final = 4
+#: Tables that readers share: with 1,000 snapshots the metadata of one takes some 5 MB, of which the catalog has most anyway;
+#: a list of files takes eight bytes a file.
+TABLES_KEPT: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +61,76 @@ class SnapshotFiles:
         return [] if state is None else state.data
 
 
-class LakeTable:
-    """Where readers of one table get its snapshots and open its files. Used by one thread."""
+class LoadedTable:
+    """A lake table as it was loaded, and the files of those of its snapshots that were asked for. Safe in any thread.
 
-    def __init__(self, access: CatalogAccess, entries: EntryCache, table: TableInfo) -> None:
+    Args:
+        lake: The table; its metadata never changes.
+        schema: The table's own, by which `columns` are called.
+        columns: Its columns.
+    """
+
+    def __init__(self, lake: Table, schema: Schema, columns: LakeColumns) -> None:
+        self.lake = lake
+        self.schema = schema
+        self.columns = columns
+        self._files: LRUCache[int, SnapshotFiles] = LRUCache(SNAPSHOTS_KEPT)
+        self._lock = threading.Lock()
+
+    def has(self, snapshot_id: int) -> bool:
+        """Return whether the table had a snapshot when it was loaded."""
+        return self.lake.metadata.snapshot_by_id(snapshot_id) is not None
+
+    def files(self, snapshot_id: int) -> SnapshotFiles | None:
+        """Return the files of a snapshot, if they were kept."""
+        with self._lock:
+            return self._files.get(snapshot_id)
+
+    def keep(self, files: SnapshotFiles) -> None:
+        """Keep the files of a snapshot."""
+        with self._lock:
+            self._files[files.snapshot_id] = files
+
+
+class LoadedTables:
+    """What the readers of one storage made of tables, for those that find them unchanged. Safe in any thread."""
+
+    def __init__(self) -> None:
+        self._tables: LRUCache[tuple[TablePath, int, int], LoadedTable] = LRUCache(TABLES_KEPT)
+        self._lock = threading.Lock()
+
+    def get(self, info: TableInfo, lake: Table) -> LoadedTable | None:
+        """Return what was made of a table as it is loaded now; None when that was another state of it, or with other columns."""
+        with self._lock:
+            found = self._tables.get((info.path, info.table_id, info.schema_id))
+        if found is None or found.lake.metadata is not lake.metadata or found.schema != info.schema:
+            return None
+        return found
+
+    def keep(self, info: TableInfo, loaded: LoadedTable) -> None:
+        """Keep what was made of a table that was loaded."""
+        with self._lock:
+            self._tables[info.path, info.table_id, info.schema_id] = loaded
+
+
+class LakeTable:
+    """Where readers of one table get its snapshots and open its files. Used by one thread.
+
+    Args:
+        access: The catalog.
+        entries: What manifests say, decoded.
+        table: The table.
+        shared: Where others find what this one makes of the table; None: of a store.
+    """
+
+    def __init__(
+        self, access: CatalogAccess, entries: EntryCache, table: TableInfo, shared: LoadedTables | None = None
+    ) -> None:
         self.info = table
         self._access = access
         self._entries = entries
-        self._loaded: Table | None = None
-        self._columns: LakeColumns | None = None
+        self._shared = shared
+        self._loaded: LoadedTable | None = None
         self._kept: LRUCache[int, SnapshotFiles] = LRUCache(SNAPSHOTS_KEPT)
         self._chain: SnapshotChain | None = None
 
@@ -78,11 +145,13 @@ class LakeTable:
         """
         if (kept := self._kept.get(snapshot_id)) is not None:
             return kept
-        lake = self.lake_with(snapshot_id)
-        try:
-            found = self._listed(lake, snapshot_id)
-        except FileNotFoundError as error:
-            raise self.missing(snapshot_id, error) from error
+        loaded = self._loaded_with(snapshot_id)
+        if (found := loaded.files(snapshot_id)) is None:
+            try:
+                found = self._listed(loaded, snapshot_id)
+            except FileNotFoundError as error:
+                raise self.missing(snapshot_id, error) from error
+            loaded.keep(found)
         self._kept[snapshot_id] = found
         return found
 
@@ -93,11 +162,15 @@ class LakeTable:
             LakeSnapshotNotFoundError: It has no such snapshot.
             TableNotFoundError, UnsupportedError: As `at`.
         """
-        lake = self._loaded
-        if lake is None or lake.metadata.snapshot_by_id(snapshot_id) is None:
-            lake = self._load(snapshot_id)
-            snapshot_of(lake, self.info.path, snapshot_id)
-        return lake
+        return self._loaded_with(snapshot_id).lake
+
+    def _loaded_with(self, snapshot_id: int) -> LoadedTable:
+        if (loaded := self._loaded) is not None and loaded.has(snapshot_id):
+            return loaded
+        loaded = self._load(snapshot_id)
+        if not loaded.has(snapshot_id):
+            raise no_snapshot(loaded.lake, self.info.path, snapshot_id)
+        return loaded
 
     def chain(self, snapshot_id: int) -> SnapshotChain:
         """Return where the logs of a primary-key table's buckets lie, of a table loaded when it had the snapshot.
@@ -110,16 +183,21 @@ class LakeTable:
             self._chain = SnapshotChain(lake, self.info, self._entries, self.missing)
         return self._chain
 
+    @property
+    def is_near(self) -> bool:
+        """Return whether its files lie on this machine as far as the storage knows: to open one is no round trip."""
+        return (
+            self._shared is not None
+            and TableProperties.WRITE_DATA_PATH not in (self._loaded or self._load()).lake.properties
+        )
+
     def io(self) -> FileIO:
         """Return access to the table's files."""
-        return (self._loaded or self._load()).io
+        return (self._loaded or self._load()).lake.io
 
     def columns(self) -> LakeColumns:
         """Return the table's columns."""
-        if self._columns is None:
-            self._load()
-        assert self._columns is not None
-        return self._columns
+        return (self._loaded or self._load()).columns
 
     def file_columns(self) -> dict[str, FileColumn]:
         """Return how each column is found in files: by field id; by name too if nothing ever called it otherwise.
@@ -127,8 +205,8 @@ class LakeTable:
         That is no schema of the table, and no mapping of names for files without ids. (Iceberg's libraries replace odd
         characters in the names that they write; names of Fluss columns have none.)
         """
-        columns = self.columns()
-        lake = self._loaded or self._load()
+        loaded = self._loaded or self._load()
+        lake, columns = loaded.lake, loaded.columns
         known = {(field.field_id, field.name) for schema in lake.metadata.schemas for field in schema.fields}
         known |= {
             (each.field_id, name)
@@ -166,7 +244,7 @@ class LakeTable:
         except FileNotFoundError as error:
             raise self.missing(snapshot_id, error) from error
 
-    def _load(self, snapshot_id: int | None = None) -> Table:
+    def _load(self, snapshot_id: int | None = None) -> LoadedTable:
         lake = self._access.pinned_table(self.info.path) if self._loaded is None else None
         if lake is None or (snapshot_id is not None and lake.metadata.snapshot_by_id(snapshot_id) is None):
             lake = self._access.load_table(self.info.path)
@@ -175,12 +253,16 @@ class LakeTable:
                 f"lake table {self.info.path}: expected {TABLE_ID_PROPERTY}={self.info.table_id}, found {found}: the lake "
                 "holds another table of that name"
             )
-        self._columns = self._entries.columns(self.info, lake)
-        self._loaded = lake
-        return lake
+        loaded = None if self._shared is None else self._shared.get(self.info, lake)
+        if loaded is None:
+            loaded = LoadedTable(lake, self.info.schema, self._entries.columns(self.info, lake))
+            if self._shared is not None:
+                self._shared.keep(self.info, loaded)
+        self._loaded = loaded
+        return loaded
 
-    def _listed(self, lake: Table, snapshot_id: int) -> SnapshotFiles:
-        columns = self.columns()
+    def _listed(self, loaded: LoadedTable, snapshot_id: int) -> SnapshotFiles:
+        lake, columns = loaded.lake, loaded.columns
         snapshot = snapshot_of(lake, self.info.path, snapshot_id)
         where = (lake, self.info.path, columns.layout, snapshot, self._entries)
         if self.info.is_log_table:
@@ -199,7 +281,7 @@ class LakeTable:
         self._kept.pop(snapshot_id, None)
         self._chain = None
         try:
-            snapshot_of(self._load(), self.info.path, snapshot_id)
+            snapshot_of(self._load().lake, self.info.path, snapshot_id)
         except LakeSnapshotNotFoundError as gone:
             return gone
         return CorruptDataError(

@@ -32,7 +32,7 @@ from fluss_lab.lake.iceberg.read.bucket_deletes import (
     slice_ascending,
 )
 from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileScan, WantedFile
-from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
@@ -48,9 +48,14 @@ class IcebergLakeSource(LakeSource):
     """Reads a table's Iceberg snapshots. Used by one thread."""
 
     def __init__(
-        self, access: CatalogAccess, entries: EntryCache, table: TableInfo, ended: EndedCache | None = None
+        self,
+        access: CatalogAccess,
+        entries: EntryCache,
+        table: TableInfo,
+        ended: EndedCache | None = None,
+        shared: LoadedTables | None = None,
     ) -> None:
-        self._table = LakeTable(access, entries, table)
+        self._table = LakeTable(access, entries, table, shared)
         self._ended = EndedCache() if ended is None else ended
         self._deletes: tuple[tuple[str, ...], int | None, BucketDeletes] | None = None
 

@@ -23,6 +23,7 @@ from pyiceberg.table.update import (
     _TableMetadataUpdateContext,
     _update_table_metadata_log,
 )
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config
 from pyiceberg.utils.datetime import datetime_to_millis
 from sqlalchemy import event
@@ -48,6 +49,7 @@ class CachingSqlCatalog(SqlCatalog):
         super().__init__(name, **properties)
         event.listen(self.engine, "handle_error", _close_after_failed_commit)
         self._kept: LRUCache[str, TableMetadata] = LRUCache(KEPT)
+        self._file_access: LRUCache[frozenset[tuple[str, str]], FileIO] = LRUCache(KEPT)
         self._kept_lock = threading.Lock()
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
@@ -92,6 +94,17 @@ class CachingSqlCatalog(SqlCatalog):
         with io.new_output(metadata_path).create(overwrite=True) as stream:
             stream.write(Compressor.get_compressor(metadata_path).bytes_compressor()(text))
         self._keep(metadata_path, metadata)
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        # A table's stays while its properties do: each opens its file systems anew.
+        key = frozenset(properties.items())
+        with self._kept_lock:
+            kept = self._file_access.get(key)
+        if kept is None:
+            kept = super()._load_file_io(properties, location)
+            with self._kept_lock:
+                self._file_access[key] = kept
+        return kept
 
     def _known(self, location: str) -> TableMetadata | None:
         with self._kept_lock:

@@ -68,7 +68,10 @@ WHY = {
         arrow_io.PyArrowFileIO, ("self", "scheme", "netloc"),
         "overridden: of S3 a small file is one request; without it, it is three",
     ),
-    "_load_file_io": (SqlCatalog, ("self", "properties", "location"), "what the overridden methods open files by"),
+    "_load_file_io": (
+        SqlCatalog, ("self", "properties", "location"),
+        "overridden: a table's files are opened by one access until its properties change; without it, by a new one at every load",
+    ),
     "_parse_metadata_version": (SqlCatalog, ("metadata_location",), "what the overridden methods number files by"),
     "_delete_old_metadata": (
         SqlCatalog, ("io", "base", "metadata"),

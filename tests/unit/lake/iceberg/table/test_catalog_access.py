@@ -1,8 +1,10 @@
-"""Access to a catalog: a file that this machine does not have is not made by who only reads."""
+"""Access to a catalog: what is asked of it, and that a file that this machine does not have is not made by who only reads."""
 
 import socket
 
+import pyarrow as pa
 import pytest
+from sqlalchemy import event
 
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
@@ -17,3 +19,55 @@ def test_the_file_of_a_catalog_that_is_elsewhere_is_not_made_by_a_reader(tmp_pat
     assert str(file) in str(caught.value)
     assert socket.gethostname() in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def table(lake):
+    return lake.table({"id": "bigint"})
+
+
+def set_property(access, path, **properties):
+    with access.load_table(path).transaction() as change:
+        change.set_properties(properties)
+
+
+def test_a_catalog_s_file_is_asked_again_only_when_it_has_changed(lake, table):
+    access, statements = lake.storage.access, []
+    event.listen(access.catalog().engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    first = access.load_table(table.path)
+    assert statements
+    statements.clear()
+    assert access.load_table(table.path).metadata is first.metadata
+    assert not statements
+    set_property(CatalogAccess(lake.properties), table.path, of="others")
+    assert access.load_table(table.path).properties["of"] == "others"
+    assert statements
+
+
+def test_every_change_by_another_connection_is_seen_at_once(lake, table):
+    access, other = lake.storage.access, CatalogAccess(lake.properties)
+    for number in range(20):
+        set_property(other, table.path, number=str(number))
+        assert access.load_table(table.path).properties["number"] == str(number)
+    other.catalog().drop_table(("db", "t"))
+    with pytest.raises(TableNotFoundError):
+        access.load_table(table.path)
+
+
+def test_who_changes_a_table_that_he_loaded_changes_no_other_s(lake, table):
+    access = lake.storage.access
+    first, mine, theirs = (access.load_table(table.path) for _ in range(3))
+    with mine.transaction() as change:
+        change.set_properties({"mine": "yes"})
+    assert mine.properties["mine"] == "yes"
+    assert not {"mine"} & {*first.properties, *theirs.properties}
+
+
+def test_a_table_s_files_are_reached_as_before_until_its_properties_change(lake, table):
+    first = lake.load(table).io
+    lake.append(table, pa.record_batch({"id": pa.array([1], pa.int64())}))
+    assert lake.load(table).io is first
+    set_property(lake.storage.access, table.path, **{"s3.region": "elsewhere"})
+    other = lake.load(table).io
+    assert other is not first
+    assert other.properties["s3.region"] == "elsewhere"

@@ -1,0 +1,42 @@
+"""Mutants of what is kept of tables between reads: it is used only while it is what would be found anew."""
+
+from tests.mutants.mutant import Mutant
+
+CATALOG = "fluss_lab/lake/iceberg/table/catalog_access.py"
+LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
+IN_CATALOG = "tests/unit/lake/iceberg/table/test_catalog_access.py"
+IN_LAKE_TABLE = "tests/unit/lake/iceberg/read/test_lake_table.py"
+
+#: P4: a read is what is there. P11: what is not known is an error. P13: a table is never taken for another one.
+KNOWN_TABLES = (
+    Mutant(
+        "table_kept_though_the_catalog_changed", "P11", CATALOG,
+        "        if known is not None and known[0] == version:\n",
+        "        if known is not None:\n",
+        (f"{IN_CATALOG}::test_every_change_by_another_connection_is_seen_at_once",),
+    ),
+    Mutant(
+        "catalog_counted_anew_by_each_connection", "P11", CATALOG,
+        "        if self._open is None or self._open[:2] != (device, number):\n",
+        "        if True:\n",
+        (f"{IN_CATALOG}::test_every_change_by_another_connection_is_seen_at_once",),
+    ),
+    Mutant(
+        "one_table_for_all_who_load_it", "P4", CATALOG,
+        "            return copy(known[1])\n",
+        "            return known[1]\n",
+        (f"{IN_CATALOG}::test_who_changes_a_table_that_he_loaded_changes_no_other_s",),
+    ),
+    Mutant(
+        "another_state_of_a_table_shared", "P11", LAKE_TABLE,
+        "found.lake.metadata is not lake.metadata or ",
+        "",
+        (f"{IN_LAKE_TABLE}::test_what_others_did_to_a_table_is_noticed_though_the_snapshot_stays",),
+    ),
+    Mutant(
+        "columns_of_another_schema_shared", "P4", LAKE_TABLE,
+        " or found.schema != info.schema:",
+        ":",
+        (f"{IN_LAKE_TABLE}::test_readers_with_other_columns_share_nothing",),
+    ),
+)  # fmt: skip
