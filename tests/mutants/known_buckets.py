@@ -61,9 +61,21 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "gaps_planned_over", "P4", "fluss_lab/read/union/read_plan.py",
-        "    if source.info.is_log_table:\n        check_gaps",
+        "    if source.info.is_log_table and not _is_whole(source, divided, snapshot):\n        check_gaps",
         "    if source.info.is_log_table and source.is_looked_at:\n        check_gaps",
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
+    ),
+    Mutant(
+        "lake_taken_for_whole", "P4", "fluss_lab/read/union/read_plan.py",
+        "        lake_starts.get(part.bucket, 0) <= part.start\n        and ",
+        "        ",
+        (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
+    ),
+    Mutant(
+        "log_taken_for_whole", "P4", "fluss_lab/read/union/read_plan.py",
+        "        and source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)\n",
+        "",
+        (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
     ),
     Mutant(
         "gaps_of_the_cluster_planned_over", "P4", "fluss_lab/read/moment/log_retention.py",
@@ -79,7 +91,7 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "gaps_skipped_in_silence", "P4", SCAN,
-        "        warn_of_gaps(self.source, gaps)\n",
+        "        if gaps:\n            warn_of_gaps(self.source, gaps)\n",
         "",
         (f"{IN_GAPS}::test_a_gap_is_skipped_only_when_told_to_and_loudly",),
     ),

@@ -39,4 +39,16 @@ KNOWN_TABLES = (
         ":",
         (f"{IN_LAKE_TABLE}::test_readers_with_other_columns_share_nothing",),
     ),
+    Mutant(
+        "ranges_divided_as_they_were_once", "P4", "fluss_lab/read/changelog/changelog.py",
+        "        return divide(self.source, self.offset_ranges, looks=not is_new)\n",
+        "        return divide(self.source, self.offset_ranges, looks=is_new)\n",
+        ("tests/unit/read/changelog/test_changelog.py::test_a_plan_that_is_made_later_knows_what_has_moved_to_the_lake",),
+    ),
+    Mutant(
+        "log_taken_for_whole_because_of_one_bucket", "P11", "fluss_lab/read/moment/table_state.py",
+        "        return all(surely_holds(each, 0) for each in self.buckets)\n",
+        "        return any(surely_holds(each, 0) for each in self.buckets)\n",
+        ("tests/unit/read/moment/test_table_state.py::test_a_log_is_whole_only_where_the_cluster_surely_has_all_of_every_bucket",),
+    ),
 )  # fmt: skip

@@ -206,7 +206,8 @@ class Changelog:
 
     def plan(self) -> list[ChangelogRange]:
         """Return what is read from where now. For those who carry it out elsewhere."""
-        return divide(self.source, self.offset_ranges)
+        is_new = "offset_ranges" not in vars(self)
+        return divide(self.source, self.offset_ranges, looks=not is_new)
 
     def explain(self) -> Explanation:
         """Return what will be read from where, without reading it."""
@@ -319,11 +320,17 @@ def changelog_batch(
     return conform(pa.RecordBatch.from_arrays([arrays[name] for name in names], names), schema)
 
 
-def divide(source: TableSource, ranges: Sequence[LogRange]) -> list[ChangelogRange]:
-    """Decide what comes from the lake: that which the cluster does not hold any more."""
+def divide(source: TableSource, ranges: Sequence[LogRange], *, looks: bool = True) -> list[ChangelogRange]:
+    """Decide what comes from the lake: that which the cluster does not hold any more.
+
+    Args:
+        source: The table.
+        ranges: What is wanted.
+        looks: Whether to look at the table now; else the ranges have just been resolved, and it is as it was then.
+    """
     if not ranges:
         return []
-    state = source.look()
+    state = source.look() if looks else source.last_look()
     return [locate_range(each, state) for each in ranges]
 
 

@@ -21,13 +21,12 @@ from fluss_lab.read.moment.log_retention import (
     bucket_text,
     gap_error,
     held_ranges,
-    known_start,
     log_starts,
     too_early,
 )
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.read_point_choice import snapshot_moment
-from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
+from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, known_start
 from fluss_lab.read.moment.time_seek import Seek
 
 EARLIEST = "earliest"
@@ -199,7 +198,7 @@ def _between(
     what: str,
     unsure: Collection[TableBucket],
 ) -> list[LogRange]:
-    low, known = log_starts(source, state), {each.bucket for each in state.buckets}
+    low, known = _log_starts(source, state), {each.bucket for each in state.buckets}
     if gone := [bucket for bucket, (start, stop) in wanted.items() if start < stop and bucket not in known]:
         raise PartitionNotFoundError(
             f"table {source.info.path}: bucket {gone[0]} was dropped, with its partition and all of its rows: {what} are not "
@@ -222,6 +221,11 @@ def _between(
         found.append(LogRange(bucket.bucket, bucket.partition, start, stop))
     _check_held(source, state, lost, low, what)
     return found
+
+
+def _log_starts(source: TableSource, state: TableState) -> dict[BucketKey, int]:
+    """Return `log_starts`, without a look at what may be missing where nothing is."""
+    return {each.key: 0 for each in state.buckets} if state.is_whole else log_starts(source, state)
 
 
 def _outside(
@@ -259,7 +263,7 @@ def _check_held(
 
 
 def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[LogRange]:
-    low = log_starts(source, state)
+    low = _log_starts(source, state)
     first = _resolve_start(source, state, start, low)
     last = _resolve(source, state, LATEST if end is None else end, low)
     found, lost = [], []
@@ -288,7 +292,7 @@ def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> l
 
 
 def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKey, int]:
-    low = log_starts(source, state)
+    low = _log_starts(source, state)
     first = _resolve_start(source, state, start, low)
     found, lost = {}, []
     for bucket in state.buckets:

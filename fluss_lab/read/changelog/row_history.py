@@ -36,8 +36,8 @@ from fluss_lab.read.changelog.changelog import (
 from fluss_lab.read.changelog.net_changes import as_bits, take_records
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LogRange
 from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
-from fluss_lab.read.moment.log_retention import bucket_text, known_start, log_starts, time_at
-from fluss_lab.read.moment.table_state import TableSource, TableState
+from fluss_lab.read.moment.log_retention import bucket_text, log_starts, time_at
+from fluss_lab.read.moment.table_state import TableSource, TableState, known_start
 from fluss_lab.read.union.read_columns import stored_columns
 from fluss_lab.records import LogRecords
 

@@ -204,7 +204,7 @@ def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> l
     unsure = unsure_buckets(source, before) | unsure_buckets(source, after) if before != after else frozenset()
     return [
         (part, edges[part.bucket][0] < edges[part.bucket][1])
-        for part in divide(source, ranges_between(source, wanted, what, unsure))
+        for part in divide(source, ranges_between(source, wanted, what, unsure), looks=False)
     ]
 
 

@@ -25,7 +25,7 @@ _NAMED_MAX: Final = 8
 def log_starts(source: TableSource, state: TableState) -> dict[BucketKey, int]:
     """Return, for every bucket of `state`, the first offset from which on all records are held: by cluster or lake.
 
-    A bucket has no entry when that is not known of it: `known_start` raises why.
+    A bucket has no entry when that is not known of it: `table_state.known_start` raises why.
 
     Raises:
         LakeSnapshotNotFoundError: The newest snapshot was expired since.
@@ -35,20 +35,6 @@ def log_starts(source: TableSource, state: TableState) -> dict[BucketKey, int]:
     replayed = _replayed(source, state, behind)
     found = {each.key: _log_start(each, replayed.get(each.key)) for each in known}
     return {key: start for key, start in found.items() if start is not None}
-
-
-def known_start(bucket: BucketState, low: Mapping[BucketKey, int]) -> int:
-    """Return where a bucket's log begins, from `log_starts`.
-
-    Raises:
-        FlussError: It is not known: the server's own error.
-    """
-    if bucket.key in low:
-        return low[bucket.key]
-    bucket.check_known()
-    start = bucket.start
-    assert start is not None
-    return start
 
 
 def _replayed(source: TableSource, state: TableState, behind: Sequence[BucketState]) -> dict[BucketKey, int]:
@@ -211,11 +197,7 @@ def gap_of(source: TableSource, part: BucketPart) -> Gap | None:
 
 def is_vouched(source: TableSource, part: BucketPart) -> bool:
     """Return whether the cluster said at the last look that it holds all of a part that the lake does not."""
-    begin = max(part.start, part.lake_stop)
-    if begin >= part.stop:
-        return True
-    known = source.known_state(part.bucket)
-    return known is not None and surely_holds(known, begin)
+    return source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)
 
 
 def check_gaps(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot | None) -> None:

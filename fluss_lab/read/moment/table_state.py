@@ -137,6 +137,20 @@ def surely_holds(bucket: BucketState, offset: int) -> bool:
     return status.local_start_offset <= offset or (status.error is None and status.start_offset <= offset)
 
 
+def known_start(bucket: BucketState, low: Mapping[BucketKey, int]) -> int:
+    """Return where a bucket's log begins, from `log_retention.log_starts`.
+
+    Raises:
+        FlussError: It is not known: the server's own error.
+    """
+    if bucket.key in low:
+        return low[bucket.key]
+    bucket.check_known()
+    start = bucket.start
+    assert start is not None
+    return start
+
+
 @dataclass(frozen=True)
 class TableState:
     """A table now: every bucket, by partition name and bucket, and the newest lake snapshot (None without)."""
@@ -148,6 +162,11 @@ class TableState:
     def by_bucket(self) -> Mapping[TableBucket, BucketState]:
         """Return the buckets by identity."""
         return {each.bucket: each for each in self.buckets}
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the cluster surely holds the log of every bucket from its first record on."""
+        return all(surely_holds(each, 0) for each in self.buckets)
 
     def only(self, wanted: Callable[[BucketState], bool]) -> TableState:
         """Return the table with some of its buckets."""
@@ -292,6 +311,10 @@ class TableSource:
             return self._seen
         raise AssertionError
 
+    def last_look(self) -> TableState:
+        """Return the table as of the last look, or as it is now without one."""
+        return self._seen or self.look()
+
     def answered(self, ask: Callable[[TableState], T]) -> T:
         """Return a question's answer for the table as it is now; asked again where a lake snapshot expired since the look.
 
@@ -325,6 +348,13 @@ class TableSource:
         known = self.known_state(bucket)
         return self._seen is None or (known is not None and known.holds_from(offset))
 
+    def cluster_holds(self, bucket: TableBucket, start: int, stop: int) -> bool:
+        """Return whether the cluster said at the last look that it holds a bucket's ``[start, stop)``: nothing is raised."""
+        if start >= stop:
+            return True
+        known = self.known_state(bucket)
+        return known is not None and surely_holds(known, start)
+
     def bucket_state(self, bucket: TableBucket) -> BucketState | None:
         """Return a bucket as it was at the last look, or as it is now without one; None when it is not there."""
         if self._seen is None:
@@ -333,7 +363,7 @@ class TableSource:
 
     def availability(self, bucket: TableBucket, earliest: int) -> str:
         """Return, for a message, from when on the rows of a bucket are available: an offset, and its time if that is known."""
-        state = self._seen or self.look()
+        state = self.last_look()
         moment_ms = None
         if (known := state.by_bucket.get(bucket)) is not None:
             with suppress(FlussError):  # the caller raises another error

@@ -203,7 +203,7 @@ def _joins(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot)
 
 def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
     divided = _divided(source, parts, snapshot)
-    if source.info.is_log_table:
+    if source.info.is_log_table and not _is_whole(source, divided, snapshot):
         check_gaps(source, divided, snapshot)
     stops: dict[BucketKey, int] = {}
     for part in divided:
@@ -231,6 +231,16 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
             for part in divided
         ),
         snapshot.snapshot_id,
+    )
+
+
+def _is_whole(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> bool:
+    """Return whether lake and cluster are known to hold all of a log table's parts, without a look at what may be missing."""
+    lake_starts = {} if snapshot is None else snapshot.starts
+    return all(
+        lake_starts.get(part.bucket, 0) <= part.start
+        and source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)
+        for part in parts
     )
 
 
@@ -280,11 +290,16 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
         UnsupportedError: ``__timestamp`` is asked of rows that have changed since, and whose records are held by neither.
         CorruptDataError: Bytes failed their checks.
     """
+    if source.info.is_log_table:
+        yield from _read_parts(source, plan, request)
+        return
     with TailsAhead(source, plan.parts, request) as ahead:
         yield from _read_parts(source, plan, request, ahead)
 
 
-def _read_parts(source: TableSource, plan: Plan, request: Request, ahead: TailsAhead) -> Iterator[pa.RecordBatch]:
+def _read_parts(
+    source: TableSource, plan: Plan, request: Request, ahead: TailsAhead | None = None
+) -> Iterator[pa.RecordBatch]:
     pending = list(plan.parts)
     failures = 0
     while pending:
@@ -330,10 +345,10 @@ def gone(
 
 
 def _read_part(
-    source: TableSource, part: BucketPart, request: Request, ahead: TailsAhead
+    source: TableSource, part: BucketPart, request: Request, ahead: TailsAhead | None
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield rows, and the offset up to which the bucket is read with them."""
-    if not source.info.is_log_table:
+    if ahead is not None:
         return keyed_rows(source, part, request, ahead.take(part))
     return chain(lake_rows(source, part, request), _log_rows(source, part, request))
 

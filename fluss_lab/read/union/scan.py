@@ -203,7 +203,8 @@ class Scan:
         """Return what is read now: files of the lake, ranges of the log. For those who carry it out elsewhere."""
         point = self.read_point
         parts, gaps = self._without_gaps(wanted_parts(self.source, point, self.selection))
-        warn_of_gaps(self.source, gaps)
+        if gaps:
+            warn_of_gaps(self.source, gaps)
         if self.limit is not None and self.source.info.is_log_table:
             parts = _cut(parts, self.limit)
         return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)

@@ -149,6 +149,16 @@ def test_its_range_is_fixed_at_first_use(make_table):
     assert table.reader().changelog().to_arrow().num_rows == 20
 
 
+def test_a_plan_that_is_made_later_knows_what_has_moved_to_the_lake(make_table):
+    table = make_table(partitioned=False)
+    table.append_random(random.Random(6), 200, ["2013-01"])
+    log = table.reader().changelog()
+    assert all(each.lake_stop == each.start for each in log.plan())
+    table.tier()
+    table.expire()
+    assert any(each.lake_stop > each.start for each in log.plan())
+
+
 def test_a_changelog_that_has_begun_ends_right_though_the_log_moves_to_the_lake(make_table):
     table = make_table(partitioned=False)
     for part in range(6):

@@ -1,4 +1,4 @@
-"""How far reads are is shown where a person watches, by those who ask for it."""
+"""The state of a table: what is known of its log as a whole; and how far reads are, shown where a person watches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import random
 
 import pytest
 
+from fluss_lab.client import KnownBucket, UnknownBucket
 from fluss_lab.display import waiting
+from fluss_lab.errors import CorruptDataError
+from fluss_lab.model import TableBucket
+from fluss_lab.read.moment.table_state import BucketState, TableState
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.workbench.lab import Lab
 
@@ -67,3 +71,21 @@ def test_a_table_of_a_lab_shows_its_reads_and_a_reader_by_itself_shows_nothing(w
     lab = Lab(written.connection, folder=None, attachment=None, place={})
     assert lab.table(str(written.path)).scan().to_arrow().num_rows == 42
     assert views == ["asked"]
+
+
+def bucket(number: int, start: int | CorruptDataError = 0, local_start: int = 0) -> BucketState:
+    identity = TableBucket(7, None, number)
+    return BucketState(
+        identity, None, KnownBucket(identity, None, 0, start, local_start, 9, 9, 9, 0, 1, None, None, None), 0
+    )
+
+
+def test_a_log_is_whole_only_where_the_cluster_surely_has_all_of_every_bucket():
+    whole, doubt = bucket(0), CorruptDataError("remote storage cannot be read")
+    assert TableState((), None).is_whole
+    assert TableState((whole, bucket(1, 0, 5), bucket(2, doubt, 0)), None).is_whole
+    unknown = BucketState(TableBucket(7, None, 1), None, UnknownBucket(TableBucket(7, None, 1), None, 0, doubt), 9)
+    dropped = BucketState(TableBucket(7, None, 1), None, None, 9)
+    for other in (bucket(1, 3, 5), bucket(1, doubt, 5), unknown, dropped):
+        assert not TableState((whole, other), None).is_whole
+        assert not TableState((other, whole), None).is_whole
