@@ -72,14 +72,15 @@ def run(size: Size = DEFAULT, *, spark: bool = False) -> None:
     title = (
         f"lake reading: {size.keys:,} keys after {size.rounds} rounds of {size.updates:,} updates, {BUCKETS} buckets"
     )
-    figures = Figures(f"{title}, seconds")
+    figures = Figures(f"{title}, seconds of the processor (stock Spark: by the clock)")
     with EmbeddedCluster() as cluster, _readers(spark=spark) as readers:
         places = _tables(Bench(cluster.connection, size), figures, equality=spark)
         for reader in readers:
             for query, read in reader.queries.items():
                 # A reader's first answer is its warming up.
                 read(places["clean"])
-                seconds = {form: _timed(read, places[form], size.keys + (form == LATER)) for form in reader.forms}
+                rows_of = {form: size.keys + (form == LATER) for form in reader.forms}
+                seconds = _timed(read, {form: places[form] for form in reader.forms}, rows_of, reader.clock)
                 _compare(figures, f"{reader.name} {query}", seconds)
         _compare_delete_files(figures, places)
     figures.print()
@@ -233,9 +234,17 @@ class Bench:
 class Reader:
     """A reader of others, by the place of a table's metadata. The first column of an answer is the number of rows."""
 
-    def __init__(self, name: str, forms: Sequence[str], count: Read, aggregate: Read) -> None:
+    def __init__(
+        self,
+        name: str,
+        forms: Sequence[str],
+        count: Read,
+        aggregate: Read,
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:
         self.name = name
         self.forms = forms
+        self.clock = clock
         self.queries = {"count": count, "aggregate": aggregate}
 
 
@@ -264,7 +273,9 @@ def _readers(*, spark: bool) -> Iterator[list[Reader]]:
             def sql(query: str) -> Read:
                 return lambda metadata: tuple(stock.rows(metadata, query).to_pylist()[0].values())
 
-            readers.append(Reader("stock Spark", (*POSITION_FORMS, "equality"), sql(COUNT), sql(AGGREGATE)))
+            readers.append(
+                Reader("stock Spark", (*POSITION_FORMS, "equality"), sql(COUNT), sql(AGGREGATE), time.perf_counter)
+            )
         yield readers
 
 
@@ -277,16 +288,17 @@ def _pyiceberg_aggregate(metadata: str) -> tuple[Any, ...]:
     return (found.num_rows, pc.sum(found["amount"]).as_py())
 
 
-def _timed(read: Read, metadata: str, rows: int) -> float:
-    """Return the seconds of the fastest of some reads; each must find so many rows."""
-    best = float("inf")
+def _timed(read: Read, places: dict[str, str], rows: dict[str, int], clock: Callable[[], float]) -> dict[str, float]:
+    """Return the seconds of the fastest of some reads of each table, in turns; each must find its number of rows."""
+    best: dict[str, float] = {}
     for _ in range(RUNS):
-        started = time.perf_counter()
-        found = read(metadata)
-        best = min(best, time.perf_counter() - started)
-        assert found[0] == rows, (metadata, found, rows)
-        if best > LONG_S:
-            break
+        for form, metadata in places.items():
+            if best.get(form, 0.0) > LONG_S:
+                continue
+            started = clock()
+            found = read(metadata)
+            best[form] = min(best.get(form, float("inf")), clock() - started)
+            assert found[0] == rows[form], (metadata, found, rows[form])
     return best
 
 

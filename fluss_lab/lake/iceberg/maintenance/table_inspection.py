@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -49,9 +50,9 @@ def snapshot_infos(lake: Table, path: TablePath) -> list[LakeSnapshotInfo]:
             tags[ref.snapshot_id].append(name)
     infos: list[LakeSnapshotInfo] = []
     line = list(main_line(lake.metadata))[::-1]
-    offsets_of = zip(line, [*line[1:], None], offsets_by_snapshot(summaries(path, line)), strict=True)
+    said = offsets_by_snapshot(summaries(path, line))
     first: LakeSnapshotInfo | None = None
-    for snapshot, after, (offsets, is_complete) in offsets_of:
+    for (snapshot, after), (offsets, is_complete) in zip(zip_longest(line, line[1:]), said, strict=True):
         info = _snapshot_info(snapshot, tuple(sorted(tags[snapshot.snapshot_id])))
         info = replace(info, offsets=offsets, complete=is_complete)
         if first is not None:

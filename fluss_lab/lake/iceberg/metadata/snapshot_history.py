@@ -138,7 +138,7 @@ def check_shown(lake: Table, path: TablePath) -> None:
 
 def is_first_of_two(snapshot: Snapshot, after: Snapshot | None) -> bool:
     """Return whether the commit that made a snapshot made the one after it too: then it never was the newest."""
-    if after is None or after.parent_snapshot_id != snapshot.snapshot_id:
+    if after is None or after.parent_snapshot_id != snapshot.snapshot_id or not keeps_rows(after):
         return False
     commit_id = summary_of(snapshot).get(COMMIT_ID_KEY)
     return commit_id is not None and commit_in([after], commit_id) is not None

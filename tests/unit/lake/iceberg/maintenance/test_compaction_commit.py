@@ -154,3 +154,7 @@ def test_a_catalog_that_shows_the_newest_only_is_followed_across_both(tmp_path):
         assert {bucket: offset.end for (_, bucket), offset in found.offsets.items()} == keyed.tiered
         rows = duckdb_rows(lake.load(keyed.info).metadata_location)
         assert rows.num_rows == keyed.all_rows().num_rows
+
+
+def test_a_table_without_a_snapshot_lists_none(lake):
+    assert Upkeep(lake, keyed_lake(lake).info).maintenance.snapshots() == []
