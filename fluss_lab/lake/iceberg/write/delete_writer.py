@@ -212,7 +212,9 @@ class DeleteFileWriter:
 
         def part(start: int, stop: int) -> pa.Table:
             taken = events.take(pa.array(order[start:stop]))
-            path = pa.DictionaryArray.from_arrays(pa.array(path_of[start:stop]), paths)
+            # pyiceberg looks for each value of the dictionary in all rows: it has those alone that occur.
+            used, indices = np.unique(path_of[start:stop], return_inverse=True)
+            path = pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), paths.take(pa.array(used)))
             return pa.Table.from_arrays(
                 [path, pa.array(positions[start:stop]), *taken.columns], schema=self._position_schema
             )

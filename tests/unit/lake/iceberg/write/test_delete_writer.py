@@ -111,6 +111,25 @@ def test_rows_are_sorted_by_file_and_position(lake):
     assert len({path for path, _ in places}) > 5
 
 
+def test_the_dictionary_has_the_paths_alone_that_are_deleted_from(lake):
+    """pyiceberg looks for each of them in every row: of a bucket with many files, most are not touched by a round."""
+    info = keyed(lake)
+    log, _ = filled(info, 0, 0)
+    for key in range(12):
+        log.upsert({"id": key, "v": "v", "tags": None})
+        commit_results(lake, info, written(lake, info, log.run(log.end - 1, log.end)))
+    start = log.end
+    for key in (3, 7):
+        log.delete((key,))
+    result = written(lake, info, log.run(start, log.end))
+    (file,) = result.deletes
+    location = file.file_path.removeprefix("file://")
+    column = pq.read_table(location, columns=["file_path"], read_dictionary=["file_path"]).column(0)
+    assert len(state_of(lake, info)[(None, 0)].data) == 12
+    assert sorted(column.chunk(0).dictionary.to_pylist()) == sorted(set(column.to_pylist()))
+    assert len(set(column.to_pylist())) == 2
+
+
 def test_names_tell_the_ranges_of_offsets_and_times(lake):
     info = keyed(lake)
     log, middle = filled(info)
