@@ -19,8 +19,8 @@ from fluss_lab.model.json_codec import decode
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.read_columns import make_columns, of_records, rebatch
-from fluss_lab.read.union.read_parts import Request
+from fluss_lab.read.union.read_columns import BATCH_ROWS, make_columns, of_records, rebatch
+from fluss_lab.read.union.read_parts import Plan, Request
 from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.spark.source.input_partitions import Share
 from fluss_lab.spark.source.spark_types import arrow_schema, cast_batch
@@ -48,11 +48,48 @@ def read_task(plan_text: str, task: str, token: str, schema: T.StructType) -> It
     """
     plan = decode(LogPlan, plan_text, "read of a log")
     address, info = replace(plan.address, token=token), plan.table
-    target = arrow_schema(schema)
     with Connection(lambda: address, plan.options) as connection:
-        batches = _batches(connection, info, task, schema.names)
-        for batch in rebatch(batches, _table_schema(info, schema.names)):
-            yield cast_batch(batch, target)
+        if info.is_log_table:
+            ranges = decode(list[LogRange], task, "ranges of a log")
+            yield from log_batches(connection, info, ranges, schema)
+        else:
+            part = Share.from_json(task, info, None).plan()
+            yield from keyed_batches(TableSource(connection, info, None), part, schema)
+
+
+def log_batches(
+    connection: Connection,
+    info: TableInfo,
+    ranges: Sequence[LogRange],
+    schema: T.StructType,
+    rows_max: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Yield exactly the records of some ranges of a log table, in Spark's Arrow types and batches of up to `rows_max`.
+
+    Raises:
+        FlussError: As `read_range`.
+    """
+    return _in_spark_types(_records(connection, info, ranges, schema.names), info, schema, rows_max)
+
+
+def keyed_batches(
+    source: TableSource, plan: Plan, schema: T.StructType, rows_max: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a primary-key table's plan, in Spark's Arrow types and batches of up to `rows_max`.
+
+    Raises:
+        FlussError: As `read_rows`.
+    """
+    columns = make_columns(source.info.schema, schema.names or [source.info.schema.names[0]])
+    return _in_spark_types(read_rows(source, plan, Request(columns, None)), source.info, schema, rows_max)
+
+
+def _in_spark_types(
+    batches: Iterator[pa.RecordBatch], info: TableInfo, schema: T.StructType, rows_max: int
+) -> Iterator[pa.RecordBatch]:
+    target = arrow_schema(schema)
+    for batch in rebatch(batches, _table_schema(info, schema.names), rows_max):
+        yield cast_batch(batch, target)
 
 
 def _table_schema(info: TableInfo, names: Sequence[str]) -> pa.Schema:
@@ -63,15 +100,6 @@ def _table_schema(info: TableInfo, names: Sequence[str]) -> pa.Schema:
         for name in names
     ]
     return pa.schema(fields)
-
-
-def _batches(connection: Connection, info: TableInfo, task: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if info.is_log_table:
-        return _records(connection, info, decode(list[LogRange], task, "ranges of a log"), names)
-    columns = make_columns(info.schema, names or [info.schema.names[0]])
-    return read_rows(
-        TableSource(connection, info, None), Share.from_json(task, info, None).plan(), Request(columns, None)
-    )
 
 
 def _records(

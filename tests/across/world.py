@@ -40,8 +40,8 @@ OPTIONS: Final = {
     "metrics.reporter.prometheus.port": "-1",
 }
 CLIENT: Final = {"client.request-timeout": "60s", "client.scanner.log.fetch.wait-max-time": "50ms"}
-#: A fetch answers a batch or two.
-SMALL_CLIENT: Final = {**CLIENT, "client.scanner.log.fetch.max-bytes": "1kb"}
+#: A fetch answers a batch or two; some tails are too long for a file of theirs.
+SMALL_CLIENT: Final = {**CLIENT, "client.scanner.log.fetch.max-bytes": "1kb", "client.spark.tail-file-size-max": "4kb"}
 FAR_MS: Final = 400 * 24 * 3_600_000
 COLUMNS_ADDED_MAX: Final = 4
 FROZEN_MAX: Final = 2

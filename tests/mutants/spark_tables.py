@@ -14,6 +14,9 @@ WHOLE = "fluss_lab/read/union/whole_files.py"
 IN_WHOLE = "tests/unit/read/union/test_whole_files.py"
 IN_KEYED = "tests/spark/test_table_source.py"
 IN_UNION = "tests/spark/test_union_spark.py"
+TAILS = "fluss_lab/spark/source/tail_files.py"
+IN_TAILS = "tests/unit/spark/source/test_tail_files.py"
+TAIL_FRAMES = "tests/spark/test_tail_frames.py"
 PINNED = "fluss_lab/lake/iceberg/table/pinned_table.py"
 IN_TASK_LAKE = "tests/unit/spark/source/test_task_lake.py"
 
@@ -94,14 +97,14 @@ SPARK_TABLES = (
     ),
     Mutant(
         "files_not_looked_at_before_spark_opens_them", "P7", UNION,
-        "    source.lake_source.check_files([*whole, *clipped])\n",
-        "",
+        "        source.lake_source.check_files([*whole, *clipped])\n",
+        "        pass\n",
         (f"{IN_UNION}::test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it",),
     ),
     Mutant(
         "clipped_files_not_looked_at", "P7", UNION,
-        "    source.lake_source.check_files([*whole, *clipped])\n",
-        "    source.lake_source.check_files(whole)\n",
+        "        source.lake_source.check_files([*whole, *clipped])\n",
+        "        source.lake_source.check_files(whole)\n",
         (f"{IN_UNION}::test_a_file_of_which_a_part_is_read_is_looked_at_too",),
     ),
     Mutant(
@@ -151,5 +154,71 @@ SPARK_TABLES = (
         "len(dead.positions) or dead.stop is not None:",
         "len(dead.positions):",
         (f"{IN_WHOLE}::test_offsets_are_told_file_by_file_and_not_where_a_stop_lies_within_one",),
+    ),
+    Mutant(
+        "tail_file_for_executors_elsewhere", "P4", TAILS,
+        "    if not is_one_process(str(context.master)):\n        return None\n",
+        "",
+        (f"{IN_TAILS}::test_there_are_none_where_executors_are_other_processes",),
+    ),
+    Mutant(
+        "tail_file_without_bound", "P14", TAILS,
+        "                if expected > self.size_bytes:\n                    return False\n",
+        "",
+        (f"{IN_TAILS}::test_a_file_does_not_become_larger_than_it_may",),
+    ),
+    Mutant(
+        "tail_file_for_everybody_to_read", "P10", TAILS,
+        "os.O_CLOEXEC, 0o600))",
+        "os.O_CLOEXEC, 0o644))",
+        (f"{IN_TAILS}::test_file_and_folder_are_of_this_user_only",),
+    ),
+    Mutant(
+        "tail_files_without_bound_in_all", "P14", TAILS,
+        "                return False\n            self._files.append(file)\n",
+        "                pass\n            self._files.append(file)\n",
+        (f"{IN_TAILS}::test_files_in_use_stay_and_others_make_room",),
+    ),
+    Mutant(
+        "tail_file_of_a_frame_removed", "P4", TAILS,
+        "        return self._plan is None or not self._plan.refersTo(None)\n",
+        "        return self._plan is None\n",
+        (f"{TAIL_FRAMES}::test_files_go_when_no_plan_has_them_and_room_is_needed",),
+    ),
+    Mutant(
+        "tail_file_of_no_frame_left", "P12", TAILS,
+        "            if not file.is_kept:\n                self._remove([file])\n",
+        "            pass\n",
+        (f"{IN_TAILS}::test_an_interrupt_leaves_nothing",),
+    ),
+    Mutant(
+        "pages_of_tail_files_without_sums", "P7", TAILS,
+        "write_page_checksum=True",
+        "write_page_checksum=False",
+        (f"{TAIL_FRAMES}::test_a_page_that_is_not_what_was_written_is_an_error",),
+    ),
+    Mutant(
+        "columns_of_tail_files_without_ids", "P4", TAILS,
+        "    return stored.with_metadata({_ARROW_ID: str(field.metadata[FIELD_ID]).encode()})\n",
+        "    return stored\n",
+        (f"{IN_UNION}::test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id",),
+    ),
+    Mutant(
+        "tail_file_that_a_full_disk_cut_read", "P9", "fluss_lab/spark/source/log_range_source.py",
+        "        return False  # tasks need no disk\n",
+        "        return True\n",
+        (f"{TAIL_FRAMES}::test_a_full_disk_leaves_nothing_and_tasks_read",),
+    ),
+    Mutant(
+        "tail_file_with_rows_of_the_lake", "P4", UNION,
+        "        LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)\n",
+        "        LogRange(part.bucket, part.partition, part.start, part.stop)\n",
+        (f"{TAIL_FRAMES}::test_the_lake_and_a_small_tail_are_one_scan",),
+    ),
+    Mutant(
+        "rows_of_the_log_said_to_be_the_lake_s", "P4", UNION,
+        "    apart = with_source or not whole\n",
+        "    apart = not whole\n",
+        (f"{TAIL_FRAMES}::test_lake_and_log_are_told_apart",),
     ),
 )  # fmt: skip

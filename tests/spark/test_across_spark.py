@@ -21,14 +21,14 @@ def with_spark(rng, changes, every):
     return tuple(found)
 
 
-@pytest.mark.parametrize("kind", ["log_parts", "pk_parts"])
-def test_spark_agrees_with_the_model(spark, seed, kind):
-    Walker(kind, spark=in_spark(spark)).check(with_spark(random.Random(seed), 20, every=7), shrink_s=120)
+@pytest.mark.parametrize(("kind", "sort"), [("log_parts", "usual"), ("log_parts", "small"), ("pk_parts", "usual")])
+def test_spark_agrees_with_the_model(spark, seed, kind, sort):
+    Walker(kind, sort, spark=in_spark(spark)).check(with_spark(random.Random(seed), 20, every=7), shrink_s=120)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["log", "log_parts", "pk", "pk_parts", "pk_prefix", "pk_types"])
-@pytest.mark.parametrize("sort", ["usual", "late", "equality"])
+@pytest.mark.parametrize("sort", ["usual", "late", "equality", "small"])
 def test_spark_agrees_with_the_model_for_long(spark, seed, kind, sort):
     rng = random.Random(seed)
     for _ in range(3):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from fluss_lab.client import Connection
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.changelog.offset_ranges import LogRange
@@ -64,6 +65,11 @@ def agree(session, scan, keys=("month", "__bucket", "__offset"), way=scan_to_spa
     return frame
 
 
+def tasks_only(cluster):
+    """A connection by which no tail of a log is short enough to be a file."""
+    return Connection(lambda: cluster.address, {"client.spark.tail-file-size-max": "0b"})
+
+
 @pytest.fixture(scope="module")
 def history(cluster, clock):
     """A table with rows in whole files, in files that reach beyond a point, in two snapshots, and in the log."""
@@ -88,6 +94,17 @@ def test_spark_equals_arrow_at_every_read_point(session, history):
     table, points = history
     for point in points:
         agree(session, table.reader().scan(COLUMNS, read_point=point, with_source=True))
+        agree(session, table.reader().scan(COLUMNS, read_point=point))
+
+
+def test_tasks_that_read_the_log_give_the_same(session, history, cluster):
+    table, points = history
+    with tasks_only(cluster) as connection:
+        for point in points[1:]:
+            frame = agree(session, TableReader(connection, table.path).scan(COLUMNS, read_point=point))
+        assert "fluss_lab_log" in frame._jdf.queryExecution().toString()
+        log = TableReader(connection, table.path).changelog(points[0])
+        assert changelog_to_spark(session, log).count() == log.to_arrow().num_rows
 
 
 @pytest.mark.parametrize(
@@ -232,11 +249,14 @@ def test_records_that_leave_the_cluster_are_read_from_the_lake_by_the_same_frame
     table.append_random(random.Random(1), 300, ["2013-01"])
     scan = table.reader().scan(COLUMNS)
     frame = scan_to_spark(session, scan)
-    table.tier()
-    table.expire()
-    assert all(status.start_offset > 0 for status in table.connection.admin().buckets(table.info))
-    found = frame.toArrow().sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
-    same(rows_of(found), table.expected(table.ends))
+    with tasks_only(cluster) as connection:
+        other = scan_to_spark(session, TableReader(connection, table.path).scan(COLUMNS))
+        table.tier()
+        table.expire()
+        assert all(status.start_offset > 0 for status in table.connection.admin().buckets(table.info))
+        for each in (frame, other):
+            found = each.toArrow().sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
+            same(rows_of(found), table.expected(table.ends))
 
 
 def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
@@ -252,6 +272,9 @@ def test_every_type_is_the_tables_own_from_files_and_log(session, cluster):
         if count == 40:
             tier(cluster, info)
     frame = agree(session, reader.scan([*ALL_TYPES, *SYSTEM], with_source=True), ("__bucket", "__offset"))
+    with tasks_only(cluster) as connection:
+        scan = TableReader(connection, path).scan([*ALL_TYPES, *SYSTEM], with_source=True)
+        assert agree(session, scan, ("__bucket", "__offset")).dtypes == frame.dtypes
     types = dict(frame.dtypes)
     assert {name: types[name] for name in ("tiny", "small", "chr", "fixed", "dec", "tod0", "ts0", "at3", "arr", "map")} == {
         "tiny": "tinyint", "small": "smallint", "chr": "string", "fixed": "binary", "dec": "decimal(10,2)",
@@ -314,6 +337,7 @@ def test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id(session, 
         update.rename_column("delay", "dest")
     table.append_random(random.Random(6), 40, ["2013-01"])
     table.tier()
+    table.append_random(random.Random(7), 20, ["2013-01"])
     for where in (None, "dest = 'A'", "delay > 60", "dest is null and delay is not null"):
         scan = table.reader().scan(COLUMNS, where)
         agree(session, scan, ("__bucket", "__offset"))
@@ -416,8 +440,9 @@ def _iceberg(cluster, path):
 
 def test_the_token_is_shown_nowhere(session, history, cluster):
     table, _ = history
-    frame = scan_to_spark(session, table.reader().scan())
-    text = frame._jdf.queryExecution().toString()
+    with tasks_only(cluster) as connection:
+        frame = scan_to_spark(session, TableReader(connection, table.path).scan())
+        text = frame._jdf.queryExecution().toString()
     assert "fluss_lab_log" in text
     assert cluster.address.token not in text
 

@@ -410,12 +410,17 @@ SPARK_CLASS_ARCHIVE: Final = boolean(
     "client.spark.class-archive", True,
     "whether Spark's JVM maps its classes from a file in this user's cache (190 MB, made once in the background)",
 )  # fmt: skip
+SPARK_TAIL_FILE_SIZE_MAX: Final = size(
+    "client.spark.tail-file-size-max", "64mb",
+    "records of a log that Spark reads as a file beside the lake's, made with the frame; more are read by tasks in Python",
+    minimum=0,
+)  # fmt: skip
 CLIENT_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
     for option in (
         CLIENT_REQUEST_TIMEOUT, CLIENT_CONNECT_TIMEOUT, WRITER_BATCH_SIZE, WRITER_BUFFER_SIZE,
         WRITER_DYNAMIC_PARTITIONS, WRITER_STOP_TIMEOUT, FETCH_SIZE_MAX, FETCH_WAIT_MAX, CLIENT_TLS_CA, SPARK_MASTER,
-        SPARK_START_EARLY, SPARK_CLASS_ARCHIVE, CLIENT_TIME_ZONE, DISK_USAGE_TIME,
+        SPARK_START_EARLY, SPARK_CLASS_ARCHIVE, SPARK_TAIL_FILE_SIZE_MAX, CLIENT_TIME_ZONE, DISK_USAGE_TIME,
     )
 }  # fmt: skip
 

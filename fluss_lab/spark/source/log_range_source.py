@@ -1,22 +1,32 @@
-"""The log's part of reads as DataFrames: tasks get an address, what each reads, and a token, and read from the server."""
+"""The log's part of reads: a small one as a file, a long one as a DataFrame whose tasks read from the server.
+
+Such tasks get an address, what each reads, and a token.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fluss_lab.client import Connection
 from fluss_lab.model import TableInfo
+from fluss_lab.model.config.options import SPARK_TAIL_FILE_SIZE_MAX
 from fluss_lab.model.json_codec import encode
 from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.read.row_export import ROW_GROUP_ROWS
 from fluss_lab.read.union.read_parts import Plan
+from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX
 from fluss_lab.spark.log_source import FORMAT, PLAN, TASKS, TOKEN, LogSource
-from fluss_lab.spark.log_task import LogPlan
+from fluss_lab.spark.log_task import LogPlan, log_batches
 from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN, row_shares
+from fluss_lab.spark.source.tail_files import TailFile, tail_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
@@ -33,6 +43,57 @@ def log_frame(
     """
     tasks = [encode(task).decode() for task in divide_ranges(ranges, _parallelism(session))]
     return _frame(session, connection, info, tasks, schema)
+
+
+@contextmanager
+def log_tail(
+    session: SparkSession,
+    source: TableSource,
+    ranges: Sequence[LogRange],
+    schema: T.StructType,
+    fields: T.StructType,
+) -> Iterator[TailFile | None]:
+    """Yield a file with the records of the log that a frame is made of in the block; None: tasks read them.
+
+    Tasks do where executors are other processes than the driver, where the records are more than the option
+    ``client.spark.tail-file-size-max`` and `TAIL_RECORDS_MAX` allow, and where there is no room for the file.
+
+    Args:
+        source: The table.
+        ranges: Which records.
+        schema: The columns wanted.
+        fields: The same, as Spark finds them in files.
+
+    Raises:
+        FlussError: As `read_range`: the records cannot be read.
+
+    Cost: the records are read and written once; of too many of them the first answer of the server.
+    """
+    records = sum(each.records for each in ranges)
+    with _new_file(session, source, fields, records) as file:
+        batches = log_batches(source.connection, source.info, ranges, schema, ROW_GROUP_ROWS)
+        yield file if file is not None and _is_written(file, source, batches, records) else None
+
+
+@contextmanager
+def _new_file(
+    session: SparkSession, source: TableSource, fields: T.StructType, records: int
+) -> Iterator[TailFile | None]:
+    size_max = SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options)
+    files = tail_files(session.sparkContext) if 0 < records <= TAIL_RECORDS_MAX and size_max else None
+    if files is None:
+        yield None
+        return
+    with files.new(fields, size_max) as file:
+        yield file
+
+
+def _is_written(file: TailFile, source: TableSource, batches: Iterator[pa.RecordBatch], records: int | None) -> bool:
+    try:
+        with source.watched("reading the log of {}"):
+            return file.write(batches, records)
+    except OSError:
+        return False  # tasks need no disk
 
 
 def keyed_log_frame(

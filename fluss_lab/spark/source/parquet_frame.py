@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.spark.source.tail_files import FIELD_ID, TailFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,32 +27,61 @@ _READ_OPTIONS: Final = {
 }
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_FIELD_ID: Final = "parquet.field.id"
 
 
-def parquet_frame(
-    session: SparkSession, source: TableSource, splits: Sequence[LakeSplit], schema: T.StructType
-) -> DataFrame:
-    """Return columns of Parquet files, found by field id; `LakeSource.check_files` has compared the files.
+def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = True) -> T.StructType:
+    """Return columns as they are found in files: by field id, and named as a filter may be pushed to them.
 
     Spark finds columns by id but pushes filters by name. Where a name may mean something else in some file, the column
     is read under a name that no file has, which costs the pushed filter and nothing else.
+
+    Args:
+        source: The table.
+        schema: The columns wanted.
+        in_lake: Whether files of the lake are read; else all of them are found by name.
     """
-    from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
 
-    known = source.lake_source.file_columns()
-    fields, columns = [], []
+    known = source.lake_source.file_columns() if in_lake else {}
+    fields = []
     for field in schema.fields:
         place = known.get(field.name)
-        metadata: dict[str, Any] = {} if place is None else {_FIELD_ID: place.field_id}
+        metadata: dict[str, Any] = {} if place is None else {FIELD_ID: place.field_id}
         name = field.name if place is None or place.named else f"__f{place.field_id}"
         fields.append(T.StructField(name, field.dataType, True, metadata))
-        columns.append(F.col(f"`{name}`").alias(field.name, metadata={}))
+    return T.StructType(fields)
+
+
+def parquet_frame(
+    session: SparkSession,
+    source: TableSource,
+    splits: Sequence[LakeSplit],
+    schema: T.StructType,
+    tail: TailFile | None = None,
+) -> DataFrame:
+    """Return columns of Parquet files, found by field id; `LakeSource.check_files` has compared the files.
+
+    Args:
+        source: The table.
+        splits: Files of the lake.
+        schema: The columns wanted.
+        tail: A file with the log's part beside them, written with the `file_fields` of these columns; it is kept for
+            as long as the frame, or what is made of it, may be read.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    fields = file_fields(source, schema) if tail is None else tail.fields
     # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)
-    paths = [_PATTERN.sub(r"\\\1", split.path) for split in splits]
+    places = [split.path for split in splits] + ([] if tail is None else [f"file:{tail.path}"])
+    paths = [_PATTERN.sub(r"\\\1", place) for place in places]
     with _listed_by_driver(session, paths):
-        frame = session.read.schema(T.StructType(fields)).options(**_READ_OPTIONS).parquet(*paths)
+        frame = session.read.schema(fields).options(**_READ_OPTIONS).parquet(*paths)
+    if tail is not None:
+        tail.keep_for(frame)
+    columns = [
+        F.col(f"`{field.name}`").alias(wanted.name, metadata={})
+        for field, wanted in zip(fields.fields, schema.fields, strict=True)
+    ]
     return frame.select(*columns)
 
 

@@ -2,8 +2,8 @@
 
 Where the lake is in an object store, tasks of the data source ``fluss`` read lake and log: a JVM from PyPI opens no ``s3://``.
 In a file system the lake's part stays in the JVM's Parquet reader, over the exact files of the plan, so that Spark prunes
-columns and pushes filters as it does for any Parquet; the log's part is read from the server by tasks in Python. Which rows
-belong to which part, and which rows of a primary-key table's files later ones ended, is fixed when the frame is made: it
+columns and pushes filters as it does for any Parquet; the log's part is read from the server, here into a file beside them
+(`tail_files`), or where it is long by tasks in Python. Which rows belong to which part, and which rows of a primary-key table's files later ones ended, is fixed when the frame is made: it
 reads the same however often it is used, as long as the files last.
 """
 
@@ -34,7 +34,7 @@ from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
-from fluss_lab.spark.source.parquet_frame import parquet_frame
+from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
 from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_names import FORMAT
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
@@ -76,7 +76,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     def parts(schema: T.StructType) -> list[FramePart]:
         if keyed is not None:
             return keyed_frames(session, source, keyed, schema)
-        return _log_table_frames(session, source, scan.plan(), schema)
+        return _log_table_frames(session, source, scan.plan(), schema, with_source=scan.columns.with_source)
 
     frame = _frame(session, source.info, inner, parts, with_source=scan.columns.with_source)
     if where is not None:
@@ -222,46 +222,71 @@ def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) 
     return wanted_schema(info.schema, names)
 
 
-def _log_table_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[FramePart]:
-    frames = _lake_frames(session, source, plan, schema)
-    if (tail := _log_frame(session, source, plan, schema)) is not None:
-        frames.append(FramePart(LOG, tail))
+def _log_table_frames(
+    session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, *, with_source: bool = False
+) -> list[FramePart]:
+    """Return the rows of a log table: in one frame, as far as lake and log need not be told apart."""
+    from fluss_lab.spark.source.log_range_source import log_frame, log_tail
+
+    whole, clipped = _lake_files(plan)
+    # Spark leaves empty files out without a word, and believes footers.
+    if whole or clipped:
+        source.lake_source.check_files([*whole, *clipped])
+    ranges = _log_ranges(plan)
+    apart = with_source or not whole
+    frames = []
+    fields = file_fields(source, schema, in_lake=not apart)
+    with log_tail(session, source, ranges, schema, fields) as tail:
+        if whole:
+            lake = parquet_frame(session, source, whole, schema, None if apart else tail)
+            frames.append(FramePart(LAKE, lake))
+        if clipped:
+            frames.append(FramePart(LAKE, _clipped_frame(session, source, plan, clipped, schema)))
+        if tail is not None and apart:
+            frames.append(FramePart(LOG, parquet_frame(session, source, (), schema, tail)))
+        elif tail is None and ranges:
+            frames.append(FramePart(LOG, log_frame(session, source.connection, source.info, ranges, schema)))
     return frames
 
 
-def _log_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame | None:
-    from fluss_lab.spark.source.log_range_source import log_frame
-
-    ranges = [
+def _log_ranges(plan: Plan) -> list[LogRange]:
+    return [
         LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)
         for part in plan.parts
         if max(part.start, part.lake_stop) < part.stop
     ]
-    return log_frame(session, source.connection, source.info, ranges, schema) if ranges else None
 
 
-def _lake_frames(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> list[FramePart]:
-    """Return the lake's rows: of files that are wanted whole, and of those that reach beyond the range wanted."""
+def _lake_files(plan: Plan) -> tuple[list[LakeSplit], list[LakeSplit]]:
+    """Return the files that are wanted whole, and those that reach beyond the range wanted."""
     whole: list[LakeSplit] = []
     clipped: list[LakeSplit] = []
-    conditions: list[str] = []
     for part in plan.parts:
-        beyond = [s for s in part.splits if s.min_offset < part.start or s.max_offset >= part.lake_stop]
-        whole += [split for split in part.splits if split not in beyond]
-        if beyond:
-            clipped += [split for split in beyond if split not in clipped]  # the two sides of a gap may share one
-            conditions.append(_range_condition(source.info, part))
-    # Spark leaves empty files out without a word, and believes footers.
-    source.lake_source.check_files([*whole, *clipped])
-    frames = []
-    if whole:
-        frames.append(FramePart(LAKE, parquet_frame(session, source, whole, schema)))
-    if clipped:
-        names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
-        wider = stored_schema(_spark_schema(session, source.info, names))
-        frame = parquet_frame(session, source, clipped, wider).where(" or ".join(conditions))
-        frames.append(FramePart(LAKE, frame.select(*[f"`{name}`" for name in schema.names])))
-    return frames
+        for split in part.splits:
+            if not _reaches_beyond(split, part):
+                whole.append(split)
+            elif split not in clipped:  # the two sides of a gap may share one
+                clipped.append(split)
+    return whole, clipped
+
+
+def _reaches_beyond(split: LakeSplit, part: BucketPart) -> bool:
+    return split.min_offset < part.start or split.max_offset >= part.lake_stop
+
+
+def _clipped_frame(
+    session: SparkSession, source: TableSource, plan: Plan, files: Sequence[LakeSplit], schema: T.StructType
+) -> DataFrame:
+    """Return the rows wanted of files that have others too."""
+    conditions = [
+        _range_condition(source.info, part)
+        for part in plan.parts
+        if any(_reaches_beyond(split, part) for split in part.splits)
+    ]
+    names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
+    wider = stored_schema(_spark_schema(session, source.info, names))
+    frame = parquet_frame(session, source, files, wider).where(" or ".join(conditions))
+    return frame.select(*[f"`{name}`" for name in schema.names])
 
 
 def _range_condition(info: TableInfo, part: BucketPart) -> str:
