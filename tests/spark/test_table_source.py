@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.compute as pc
 import pytest
 
+from fluss_lab.client import Connection
 from fluss_lab.lake import lake_storage  # noqa: F401  # entry points are found before Spark's processes need them
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
@@ -92,17 +93,20 @@ def test_filters_limits_partitions_and_buckets(session, history, asked):
     agree(session, history[0].reader().scan(WANTED, **asked))
 
 
-def test_files_of_the_lake_are_the_jvm_s_to_read(session, history):
+@pytest.mark.parametrize(("size_max", "in_file"), [("64mb", True), ("0b", False)])
+def test_files_of_the_lake_are_the_jvm_s_to_read(session, cluster, history, size_max, in_file):
     table, points, _ = history
-    frame = agree(session, table.reader().scan(WANTED, with_source=True))
+    options = {"client.spark.tail-file-size-max": size_max}
+    with Connection(lambda: cluster.address, options) as connection:
+        frame = agree(session, TableReader(connection, table.path).scan(WANTED, with_source=True))
     text = frame.where("delay > 60 and month = '2013-02'").select("dest")._jdf.queryExecution().toString()
     assert "GreaterThan(delay,60)" in text
     read = text.split("== Physical Plan ==")[1].split("ReadSchema: ")[1].splitlines()[0]
     assert "dest" in read
     assert "ratio" not in read
-    # Rows that ended are left out by offset; the log's end is read by tasks.
+    # Rows that ended are left out by offset; the log's end is in a file, or read by tasks.
     assert "getbit" in text
-    assert "BatchScan fluss_lab_log" in text
+    assert ("BatchScan fluss_lab_log" not in text) is in_file
     assert "BatchScan fluss[" not in text
     # What neither files nor the log's end have alone is merged by tasks.
     whole = scan_to_spark(session, table.reader().scan(WANTED, read_point=points[0]))

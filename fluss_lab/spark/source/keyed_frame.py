@@ -1,4 +1,4 @@
-"""The rows of a primary-key table in a file system as DataFrames: files by Spark's Parquet reader, the log's end by tasks.
+"""The rows of a primary-key table in a file system as DataFrames: files by Spark's Parquet reader, the log's end too or by tasks.
 
 Every record that ends a row names it by its offset, so which rows of the files are left out is a set of offsets, known when
 the frame is made. Spark gets them as bits, in an array that is a scalar subquery: one test of a bit for each row of a file
@@ -21,7 +21,7 @@ from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET
 from fluss_lab.read.union.read_parts import MOVED, Plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.read.union.whole_files import WholeFiles, tails, whole_files
-from fluss_lab.spark.source.parquet_frame import parquet_frame
+from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
 from fluss_lab.spark.source.spark_types import stored_schema, wanted_schema
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def _fits(files: Sequence[WholeFiles]) -> bool:
 
 def keyed_frames(session: SparkSession, source: TableSource, read: KeyedRead, schema: T.StructType) -> list[FramePart]:
     """Return the rows of a read as frames of a schema."""
-    from fluss_lab.spark.source.log_range_source import keyed_log_frame
-
     frames = []
     if clean := [split for each in read.files for split in each.clean]:
         frames.append(FramePart(LAKE, parquet_frame(session, source, clean, schema)))
@@ -119,8 +117,19 @@ def keyed_frames(session: SparkSession, source: TableSource, read: KeyedRead, sc
             by_partition.setdefault(each.part.partition, []).append(each)
     frames += [FramePart(LAKE, _without_dead(session, source, holed, schema)) for holed in by_partition.values()]
     if read.tails.parts:
-        frames.append(FramePart(LOG, keyed_log_frame(session, source.connection, source.info, read.tails, schema)))
+        frames.append(FramePart(LOG, _tail_frame(session, source, read.tails, schema)))
     return frames
+
+
+def _tail_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame:
+    """Return the log's rows: of a small tail a scan of its own, for the lake's leave out offsets that are no tail's."""
+    from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
+
+    fields = file_fields(source, schema, in_lake=False)
+    with keyed_tail(session, source, plan, schema, fields) as tail:
+        if tail is not None:
+            return parquet_frame(session, source, (), schema, tail)
+    return keyed_log_frame(session, source.connection, source.info, plan, schema)
 
 
 def _without_dead(

@@ -21,7 +21,7 @@ from fluss_lab.read.row_export import ROW_GROUP_ROWS
 from fluss_lab.read.union.read_parts import Plan
 from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX
 from fluss_lab.spark.log_source import FORMAT, PLAN, TASKS, TOKEN, LogSource
-from fluss_lab.spark.log_task import LogPlan, log_batches
+from fluss_lab.spark.log_task import LogPlan, keyed_batches, log_batches
 from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN, row_shares
 from fluss_lab.spark.source.tail_files import TailFile, tail_files
 
@@ -73,6 +73,24 @@ def log_tail(
     with _new_file(session, source, fields, records) as file:
         batches = log_batches(source.connection, source.info, ranges, schema, ROW_GROUP_ROWS)
         yield file if file is not None and _is_written(file, source, batches, records) else None
+
+
+@contextmanager
+def keyed_tail(
+    session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, fields: T.StructType
+) -> Iterator[TailFile | None]:
+    """Yield a file with the rows of a primary-key table in the log's part of a read; None: tasks read them.
+
+    Args:
+        plan: That part alone.
+
+    All else is as in `log_tail`.
+    """
+    records = sum(part.stop - part.start for part in plan.parts)
+    with _new_file(session, source, fields, records) as file:
+        batches = keyed_batches(source, plan, schema, ROW_GROUP_ROWS)
+        # How many of the records are rows is not known.
+        yield file if file is not None and _is_written(file, source, batches, None) else None
 
 
 @contextmanager
