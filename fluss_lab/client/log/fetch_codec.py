@@ -49,8 +49,10 @@ class Projection:
             if len(set(names)) != len(names):
                 raise InvalidSchemaError(f"{info.path}: projection {names}: a column appears twice")
             # The server sends columns in the table's order, at least one, so that rows can be counted.
-            self.indices = sorted(schema.get_field_index(name) for name in names) or [0]
-            self._own = pa.schema([schema.field(index) for index in self.indices])
+            indices = sorted(schema.get_field_index(name) for name in names) or [0]
+            self._own = pa.schema([schema.field(index) for index in indices])
+            # Of all columns there is nothing to take out: the server sends batches as they are stored.
+            self.indices = indices if len(indices) < len(known) else None
             self.columns = tuple(names)
             self._select = None if names == self._own.names else names
         self._full = {info.schema_id: schema}

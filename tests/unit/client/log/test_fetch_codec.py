@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.log.fetch_codec import FetchedBucket, Projection, decode_bucket
+from fluss_lab.client.log.fetch_codec import FetchedBucket, FetchLimits, Projection, decode_bucket, fetch_request
 from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
@@ -90,6 +90,29 @@ def test_previous_offsets_are_as_many_as_records(size):
     with pytest.raises(CorruptDataError, match="previous offsets"):
         given.extend(decode_bucket(wrong, 0, Projection(INFO, None)))
     assert all(len(run.previous_offsets) == len(run) for run in given)
+
+
+def test_of_all_columns_nothing_is_projected_by_the_server():
+    """In whichever order they are wanted, and whatever columns batches of other schemas have."""
+    newer = make_descriptor({"id": "bigint", "s": "string", "n": "int"}).schema
+    limits = FetchLimits(1 << 20, 0, enable_lake=False)
+    for wanted, is_projected in ((["id", "s"], False), (["s", "id"], False), (["s"], True), (None, False)):
+        projection = Projection(INFO, wanted, lambda _: newer)
+        (table,) = fetch_request(7, [(BUCKET, 0)], projection, limits).tables_req
+        assert table.projection_pushdown_enabled == is_projected
+        assert list(table.projected_fields) == ([1] if is_projected else [])
+        assert projection.columns == (None if wanted is None else tuple(wanted))
+        if is_projected:
+            continue
+        rows = pa.record_batch({
+            "id": pa.array([5, 6], pa.int64()), "s": pa.array(["a", "b"]), "n": pa.array([1, 2], pa.int32()),
+        })  # fmt: skip
+        later = b"".join(bytes(part) for part in encode(rows, schema_id=2, base_offset=5, timestamp_ms=5))
+        found = FetchedBucket(BUCKET, None, None, -1, 0, batch(0, 5) + later)
+        runs = list(decode_bucket(found, 0, projection))
+        assert {tuple(run.rows.schema.names) for run in runs} == {tuple(wanted or ("id", "s"))}
+        assert [each for run in runs for each in run.rows.column("id").to_pylist()] == list(range(7))
+        assert [each for run in runs for each in run.rows.column("s").to_pylist()] == [None] * 5 + ["a", "b"]
 
 
 class _Lake(FlussLogSource):
