@@ -47,8 +47,8 @@ ACROSS = (
     ),
     Mutant(
         "rows_that_the_tail_ended_itself_shown", "P4", KEYED_ROWS,
-        "live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))",
-        "live = batch",
+        "live = batch.filter(pa.array(~dead)) if dead.any() else batch",
+        "live = batch if dead.any() else batch",
         (EVERY_ROW,),
     ),
     Mutant(

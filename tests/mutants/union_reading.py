@@ -52,8 +52,8 @@ UNION_READING = (
         "rows_that_the_log_ended_itself_kept",
         "P4",
         KEYED_ROWS,
-        "live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))",
-        "live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended[:0])))",
+        "dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended)",
+        "dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended[:0])",
         (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
     ),
     Mutant(

@@ -107,7 +107,8 @@ class Tail:
         kept = self._kept if self._kept is not None else self._again()
         position = self._start
         for batch in kept:
-            live = batch.filter(pa.array(~membership_mask(batch.column(OFFSET).to_numpy(), self._ended)))
+            dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended)
+            live = batch.filter(pa.array(~dead)) if dead.any() else batch
             if live.num_rows:
                 position = int(live.column(OFFSET)[-1].as_py()) + 1
             if live.num_rows or self._request.step_rows is not None:

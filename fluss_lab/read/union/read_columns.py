@@ -104,6 +104,8 @@ def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of a schema, by name and in its order, cast to its types."""
+    if batch.schema.equals(schema):
+        return batch
     arrays = []
     for field in schema:
         array = batch.column(field.name)
