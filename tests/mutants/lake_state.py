@@ -4,12 +4,15 @@ from tests.mutants.mutant import Mutant
 
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
+DEAD_ROWS = "fluss_lab/lake/iceberg/read/dead_rows.py"
 FILE_SCAN = "fluss_lab/lake/iceberg/read/data_file_scan.py"
+SMALL_FILES = "fluss_lab/lake/iceberg/read/small_files.py"
 PARQUET_INPUT = "fluss_lab/lake/iceberg/files/parquet_input.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 SNAPSHOT_FILES = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_STATE = "tests/unit/lake/iceberg/read/test_lake_state.py"
+IN_SMALL_FILES = "tests/unit/lake/iceberg/read/test_small_files.py"
 IN_SCHEMAS = "tests/unit/lake/iceberg/commit/test_foreign_schemas.py"
 IN_SNAPSHOT_FILES = "tests/unit/lake/iceberg/metadata/test_snapshot_files.py"
 
@@ -49,9 +52,9 @@ LAKE_STATE = (
         (f"{IN_STATE}::test_every_stop_of_both_delete_modes", f"{IN_STATE}::test_deletes_are_loaded_for_each_stop"),
     ),
     Mutant(
-        "neighbour_of_an_ended_row_dropped", "P4", BUCKET_DELETES,
-        "hits = places[offsets[places] == wanted]",
-        "hits = places[offsets[places] >= wanted]",
+        "neighbour_of_an_ended_row_dropped", "P4", DEAD_ROWS,
+        "found.append(places[offsets[places] == wanted])",
+        "found.append(places[offsets[places] >= wanted])",
         (f"{IN_STATE}::test_offsets_that_are_no_rows_end_none",),
     ),
     Mutant(
@@ -68,7 +71,7 @@ LAKE_STATE = (
     ),
     Mutant(
         "older_events_end_rows_of_newer_files", "P4", BUCKET_DELETES,
-        "            return found if self._smallest >= number else NO_NUMBERS\n",
+        "            return found if ends.smallest >= number else NO_NUMBERS\n",
         "            return found\n",
         (f"{IN_STATE}::test_an_event_ends_no_row_of_a_file_that_came_later",),
     ),
@@ -91,10 +94,34 @@ LAKE_STATE = (
         (f"{IN_SCHEMAS}::test_what_somebody_changed_is_read_right",),
     ),
     Mutant(
-        "order_of_a_file_believed", "P4", FILE_SCAN,
-        "    return bool((offsets[1:] > offsets[:-1]).all())",
-        "    return len(offsets) >= 0",
-        (f"{IN_STATE}::test_a_file_that_claims_an_order_it_has_not_is_corruption",),
+        "order_of_a_file_believed", "P4", SMALL_FILES,
+        "    if not ascends.all():",
+        "    if not len(ascends) >= 0:",
+        (
+            f"{IN_STATE}::test_a_file_that_claims_an_order_it_has_not_is_corruption",
+            f"{IN_SMALL_FILES}::test_what_is_wrong_with_one_file_is_said_of_it",
+        ),
+    ),
+    Mutant(
+        "dead_rows_of_a_small_file_looked_for_in_the_first_of_its_pack", "P4", SMALL_FILES,
+        "            alive[low + file.dead.places(own)] = False",
+        "            alive[file.dead.places(own)] = False",
+        (
+            f"{IN_SMALL_FILES}::test_files_read_together_have_the_rows_of_each",
+            f"{IN_STATE}::test_every_stop_of_both_delete_modes",
+        ),
+    ),
+    Mutant(
+        "rows_after_the_stop_in_a_small_file_shown", "P4", SMALL_FILES,
+        "alive[low + int(own.searchsorted(file.dead.stop)) : high] = False",
+        "alive[low + int(own.searchsorted(file.dead.stop + 1)) : high] = False",
+        (f"{IN_SMALL_FILES}::test_files_read_together_have_the_rows_of_each",),
+    ),
+    Mutant(
+        "deletes_kept_whatever_files_they_apply_to", "P4", BUCKET_DELETES,
+        "        found.append((path, number, stamp))",
+        "        found.append((path, min(number, _ALONE), stamp))",
+        (f"{IN_STATE}::test_what_files_end_together_is_kept_with_what_each_applies_to",),
     ),
     Mutant(
         "layout_kept_though_the_schema_changed", "P2", SNAPSHOT_FILES,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import (
     check_footer,
     file_stamp,
@@ -30,6 +29,7 @@ from fluss_lab.lake.iceberg.files.parquet_input import (
     side_by_side,
 )
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeDelete, LakeFile
+from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes, open_delete_file
 from fluss_lab.lake.iceberg.write.delete_schema import (
@@ -46,83 +46,7 @@ if TYPE_CHECKING:
 
     from fluss_lab.lake.iceberg.table.layout import LakeColumns
 
-NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRows:
-    """What of one data file is left out.
-
-    Attributes:
-        offsets: Arrays of offsets, each ascending: rows that have one of them. Others may be among them.
-        positions: Positions in the file, ascending.
-        keys: Rows that others deleted by key; None: none.
-        number: The file's data sequence number: deletes by key of larger ones apply.
-        stop: Rows at or after this offset; None: none.
-    """
-
-    offsets: tuple[NDArray[np.int64], ...] = ()
-    positions: NDArray[np.int64] = field(default_factory=lambda: NO_NUMBERS)
-    keys: EqualityDeletes | None = None
-    number: int = 0
-    stop: int | None = None
-
-    @property
-    def columns(self) -> list[str]:
-        """Return the columns by which `without` finds dead rows."""
-        names = [] if self.keys is None else self.keys.names
-        return [*names, OFFSET_COLUMN] if self.offsets or self.stop is not None else list(names)
-
-    def without(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows that ascend by offset without dead ones, positions apart: those only the file's reader knows.
-
-        Args:
-            rows: With at least the columns `columns`.
-        """
-        if not rows.num_rows or (not self.offsets and self.keys is None and self.stop is None):
-            return rows
-        if self.offsets or self.stop is not None:
-            values = rows.column(OFFSET_COLUMN).to_numpy()
-            if self.stop is not None and values[-1] >= self.stop:
-                rows = rows.slice(0, int(np.searchsorted(values, self.stop)))
-                values = values[: rows.num_rows]
-            if (alive := _alive(values, self.offsets)) is not None:
-                rows = rows.filter(pa.array(alive))
-        if self.keys is not None and self.keys.names and rows.num_rows:
-            gone = self.keys.deleted(pa.Table.from_batches([rows]), self.number)
-            rows = rows.filter(pa.array(~gone)) if gone.any() else rows
-        return rows
-
-    def count_in(self, first: int, stop: int) -> int:
-        """Return how many of the offsets of a range are dead, where each of the range is a row's."""
-        found = [part for part in (slice_ascending(each, first, stop) for each in self.offsets) if len(part)]
-        return len(found[0]) if len(found) == 1 else len(np.unique(np.concatenate(found))) if found else 0
-
-
-def slice_ascending(ascending: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
-    """Return those of ascending numbers that are in ``[first, stop)``. No copy."""
-    low, high = np.searchsorted(ascending, [first, stop])
-    return ascending[low:high]
-
-
-def _alive(offsets: NDArray[np.int64], dead: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_] | None:
-    """Return of ascending offsets which are in none of some arrays; None: all."""
-    if not len(offsets):
-        return None
-    alive: NDArray[np.bool_] | None = None
-    for each in dead:
-        wanted = slice_ascending(each, int(offsets[0]), int(offsets[-1]) + 1)
-        if not len(wanted):
-            continue
-        places = np.searchsorted(offsets, wanted)
-        hits = places[offsets[places] == wanted]
-        if len(hits):
-            alive = np.ones(len(offsets), dtype=bool) if alive is None else alive
-            alive[hits] = False
-    return alive
-
-
-#: What the events of four million deleted rows take.
+#: What the events of a million and a half deleted rows take: of each eight bytes by its file, and up to twelve in the bucket.
 ENDED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
@@ -131,8 +55,57 @@ def last_number(delete: LakeDelete) -> int:
     return delete.data_sequence_number - delete.is_equality
 
 
-def _path(delete: LakeDelete) -> str:
-    return str(delete.file.file_path)
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file as a split names it.
+
+    Attributes:
+        path: Where it is.
+        number: Its data sequence number.
+        equality_ids: Of one that deletes by the values of columns, their field ids; None of one that does by position.
+    """
+
+    path: str
+    number: int
+    equality_ids: tuple[int, ...] | None
+
+    @property
+    def last_number(self) -> int:
+        """Return the largest data sequence number of files that it applies to."""
+        return self.number - (self.equality_ids is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedEnds:
+    """What several delete files end.
+
+    Attributes:
+        offsets: Of the rows, ascending.
+        smallest: The smallest data sequence number that one of the files applies up to.
+        numbers: Up to which number each offset's file applies, counted from `smallest`; None: all up to that.
+    """
+
+    offsets: NDArray[np.int64]
+    smallest: int
+    numbers: NDArray[np.int32] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory that it takes."""
+        return self.offsets.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
+
+    @staticmethod
+    def of(parts: Sequence[tuple[NDArray[np.int64], int]]) -> MergedEnds:
+        """Return what files end, of each the offsets and the largest data sequence number that it applies to."""
+        if not parts:
+            return MergedEnds(NO_NUMBERS, 0, None)
+        offsets = np.concatenate([ended for ended, _ in parts])
+        order = np.argsort(offsets, kind="stable")
+        smallest = min(number for _, number in parts)
+        if all(number == smallest for _, number in parts):
+            return MergedEnds(offsets[order], smallest, None)
+        each_one = [np.full(len(ended), number - smallest, dtype=np.int32) for ended, number in parts]
+        return MergedEnds(offsets[order], smallest, np.concatenate(each_one)[order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +138,13 @@ class EventsBefore:
         return events is not None and events.max_offset < self.stop
 
 
+#: By what is known what several delete files end, each with the number that it applies up to; and what one ends.
+_Key: TypeAlias = "tuple[tuple[str, int, tuple[int, ...]], ...]"
+
+
+_ALONE: Final = -1
+
+
 class EndedCache:
     """What whole delete files end, kept for the next read: they never change. Safe in any thread.
 
@@ -176,23 +156,49 @@ class EndedCache:
     """
 
     def __init__(self, bytes_max: int = ENDED_BYTES_MAX) -> None:
-        self._kept: LRUCache[tuple[str, tuple[int, ...]], NDArray[np.int64]] = LRUCache(
+        self._kept: LRUCache[_Key, NDArray[np.int64] | MergedEnds] = LRUCache(
             bytes_max, getsizeof=lambda ended: ended.nbytes
         )
         self._lock = threading.Lock()
 
     def get(self, path: str) -> NDArray[np.int64] | None:
         """Return what a file ends, if that is kept."""
-        stamp = file_stamp(path)
-        with self._lock:
-            return None if stamp is None else self._kept.get((path, stamp))
+        found = self._get(_key([(path, _ALONE)]))
+        return None if isinstance(found, MergedEnds) else found
 
     def keep(self, path: str, ended: NDArray[np.int64]) -> None:
         """Keep what a file ends, unless that alone is more than is kept."""
-        stamp = file_stamp(path)
+        self._keep(_key([(path, _ALONE)]), ended)
+
+    def merged(self, files: Sequence[tuple[str, int]], merge: Callable[[], MergedEnds]) -> MergedEnds:
+        """Return what several files end, each with the number that it applies up to: what is kept, or made now and kept."""
+        # Of the files as they are before they are read: if one is another by then, nobody will ask for this again.
+        key = _key(files)
+        found = self._get(key)
+        if isinstance(found, MergedEnds):
+            return found
+        made = merge()
+        self._keep(key, made)
+        return made
+
+    def _get(self, key: _Key | None) -> NDArray[np.int64] | MergedEnds | None:
         with self._lock:
-            if stamp is not None and ended.nbytes <= self._kept.maxsize:
-                self._kept[path, stamp] = ended
+            return None if key is None else self._kept.get(key)
+
+    def _keep(self, key: _Key | None, ended: NDArray[np.int64] | MergedEnds) -> None:
+        with self._lock:
+            if key is not None and ended.nbytes <= self._kept.maxsize:
+                self._kept[key] = ended
+
+
+def _key(files: Iterable[tuple[str, int]]) -> _Key | None:
+    """Return by what files are known, with their stamps; None where one is gone."""
+    found = []
+    for path, number in files:
+        if (stamp := file_stamp(path)) is None:
+            return None
+        found.append((path, number, stamp))
+    return tuple(found)
 
 
 class EndedRows:
@@ -213,35 +219,35 @@ class EndedRows:
     """
 
     def __init__(
-        self, io: FileIO, deletes: Sequence[LakeDelete], before: EventsBefore | None, cache: EndedCache
+        self, io: FileIO, deletes: Sequence[DeleteFile], before: EventsBefore | None, cache: EndedCache
     ) -> None:
         self._io = io
-        self.without_events: list[LakeDelete] = []
+        self._cache = cache
+        self.without_events: list[DeleteFile] = []
         parts: list[tuple[NDArray[np.int64], int]] = []
-        together: list[LakeDelete] = []
+        together: list[DeleteFile] = []
         for each in deletes:
-            path = each.file.file_path
-            if event_range(path) is not None and (before is None or before.admits_all(path)):
+            events = event_range(each.path)
+            if events is not None and (before is None or events.max_offset < before.stop):
                 together.append(each)
-            elif (ended := self._opened(path, before)) is None:
+            elif (ended := self._opened(each.path, before)) is None:
                 self.without_events.append(each)
             else:
-                parts.append((ended, last_number(each)))
-        found = {path: ended for each in together if (ended := cache.get(path := _path(each))) is not None}
-        unknown = [each for each in together if _path(each) not in found]
-        for each, ended in zip(unknown, side_by_side(_path, self._of_events, unknown), strict=True):
-            found[_path(each)] = ended
-            cache.keep(_path(each), ended)
-        parts += [(found[_path(each)], last_number(each)) for each in together]
-        self._offsets = np.concatenate([ended for ended, _ in parts]) if parts else NO_NUMBERS
-        order = np.argsort(self._offsets, kind="stable")
-        self._offsets = self._offsets[order]
-        #: Up to which data sequence number each applies, counted from the smallest such number; None: all up to that.
-        self._numbers: NDArray[np.int32] | None = None
-        self._smallest = min((number for _, number in parts), default=0)
-        if any(number != self._smallest for _, number in parts):
-            each_one = [np.full(len(ended), number - self._smallest, dtype=np.int32) for ended, number in parts]
-            self._numbers = np.concatenate(each_one)[order]
+                parts.append((ended, each.last_number))
+        if parts:
+            self._ends = MergedEnds.of([*parts, *self._of_all_events(together)])
+        else:
+            known = [(each.path, each.last_number) for each in together]
+            self._ends = cache.merged(known, lambda: MergedEnds.of(self._of_all_events(together)))
+
+    def _of_all_events(self, deletes: Sequence[DeleteFile]) -> list[tuple[NDArray[np.int64], int]]:
+        """Return what all events of each delete file end, files whose names say that they have some."""
+        found = {each.path: ended for each in deletes if (ended := self._cache.get(each.path)) is not None}
+        unknown = [each.path for each in deletes if each.path not in found]
+        for path, ended in zip(unknown, side_by_side(str, self._of_events, unknown), strict=True):
+            found[path] = ended
+            self._cache.keep(path, ended)
+        return [(found[each.path], each.last_number) for each in deletes]
 
     def of(self, first: int, stop: int, number: int) -> NDArray[np.int64]:
         """Return the offsets in ``[first, stop)``, ascending, of rows that are ended in a file.
@@ -251,11 +257,12 @@ class EndedRows:
             stop: Offset after the last one.
             number: The file's data sequence number.
         """
-        low, high = np.searchsorted(self._offsets, [first, stop])
-        found = self._offsets[low:high]
-        if self._numbers is None or self._smallest >= number:
-            return found if self._smallest >= number else NO_NUMBERS
-        applies = self._numbers[low:high] >= number - self._smallest
+        ends = self._ends
+        low, high = ends.offsets.searchsorted((first, stop))
+        found = ends.offsets[low:high]
+        if ends.numbers is None or ends.smallest >= number:
+            return found if ends.smallest >= number else NO_NUMBERS
+        applies = ends.numbers[low:high] >= number - ends.smallest
         return found if applies.all() else found[applies]
 
     def _opened(self, path: str, before: EventsBefore | None) -> NDArray[np.int64] | None:
@@ -269,9 +276,8 @@ class EndedRows:
         ended: NDArray[np.int64] = rows.column(previous).to_numpy()
         return ended if event is None or before is None else ended[rows.column(event).to_numpy() < before.stop]
 
-    def _of_events(self, delete: LakeDelete) -> NDArray[np.int64]:
+    def _of_events(self, path: str) -> NDArray[np.int64]:
         """Return what all events of a delete file end, one whose name says that it has some."""
-        path = delete.file.file_path
         with parquet_errors(self._io, path, "delete file"), self._io.new_input(path).open() as stream:
             check_footer(path)
             # Not by field ids, which take as long to look up as a small file to read: tiering gives no other name.
@@ -301,11 +307,12 @@ def deletes_text(state: BucketFiles, stop: int | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def applies(deletes: Iterable[LakeDelete], file: LakeFile) -> bool:
+def applies(deletes: Sequence[LakeDelete], file: LakeFile) -> bool:
     """Return whether one of a bucket's delete files may delete rows of a data file: by sequence numbers and paths."""
+    # The last ones are the newest, which apply to most files: one look is enough.
     return any(
         last_number(each) >= file.data_sequence_number and (each.is_equality or _admits(each.file, file))
-        for each in deletes
+        for each in reversed(deletes)
     )
 
 
@@ -343,8 +350,8 @@ class BucketDeletes:
         before = None if stop is None else EventsBefore(stop, columns.layout.system_ids[1])
         self._ended = EndedRows(io, [_delete(text) for text in deletes], before, cache)
         others = self._ended.without_events
-        by_position = [each.file.file_path for each in others if not each.is_equality]
-        by_key = [each for each in others if each.is_equality]
+        by_position = [each.path for each in others if each.equality_ids is None]
+        by_key = [_lake_delete(each) for each in others if each.equality_ids is not None]
         self._positions = PositionDeletes(io, by_position, None) if by_position else None
         self._keys = EqualityDeletes(io, by_key, columns) if by_key else None
 
@@ -366,18 +373,23 @@ class BucketDeletes:
         )
 
 
-def _delete(text: str) -> LakeDelete:
+def _delete(text: str) -> DeleteFile:
     try:
         path, number, ids = json.loads(text)
-        file = DataFile.from_args(
-            content=DataFileContent.POSITION_DELETES if ids is None else DataFileContent.EQUALITY_DELETES,
-            file_path=str(path),
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=0,
-            file_size_in_bytes=0,
-            equality_ids=ids,
-        )
-        return LakeDelete(file, None, 0, int(number), ids is not None)
+        return DeleteFile(str(path), int(number), None if ids is None else tuple(int(each) for each in ids))
     except (ValueError, TypeError) as error:
         raise CorruptDataError(f"split of a lake: expected a delete file, found {text[:200]!r}") from error
+
+
+def _lake_delete(delete: DeleteFile) -> LakeDelete:
+    """Return a delete file that deletes by the values of columns."""
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=delete.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=0,
+        file_size_in_bytes=0,
+        equality_ids=list(delete.equality_ids or ()),
+    )
+    return LakeDelete(file, None, 0, delete.number, is_equality=True)

@@ -30,9 +30,10 @@ from fluss_lab.lake.iceberg.files.parquet_input import (
     side_by_side,
 )
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
-from fluss_lab.lake.iceberg.read.bucket_deletes import DeadRows
 from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
+from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
+from fluss_lab.lake.iceberg.read.small_files import SmallFile, SmallFileReader, check_ascending, packs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,23 +124,21 @@ class DataFileScan:
         """
         near = self._table.is_near
         opened = [self._opened(file) for file in files] if near else side_by_side(_path, self._opened, files)
-        for key, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
-            for at, rows in self._read_group(files, list(group), opened, together=key is not None):
+        for _, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
+            for at, rows in self._read_group(files, list(group), opened):
                 if rows.num_rows:
                     yield at, rows
 
     def _read_group(
-        self, files: Sequence[WantedFile], numbers: list[int], opened: list[_Opened], *, together: bool
+        self, files: Sequence[WantedFile], numbers: list[int], opened: list[_Opened]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if together:
+        first = opened[numbers[0]]
+        if isinstance(first, ds.ParquetFileFragment):
             yield from self._read_together(files, numbers, [opened[at] for at in numbers])
-            return
-        for at in numbers:
-            found = opened[at]
-            if isinstance(found, pq.ParquetFile):
-                yield at, self._read_small(files[at], found)
-                opened[at] = None
-            else:
+        elif isinstance(first, pq.ParquetFile):
+            yield from self._read_small(files, numbers, opened)
+        else:
+            for at in numbers:
                 yield from ((at, rows) for rows in self._read_alone(files[at]))
 
     def _opened(self, file: WantedFile) -> _Opened:
@@ -194,11 +193,8 @@ class DataFileScan:
             raise (self._missing(chosen, found) if isinstance(found, OSError) else found) from error
 
     def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
-        if OFFSET_COLUMN in rows.schema.names and not _ascends(rows.column(OFFSET_COLUMN).to_numpy()):
-            raise CorruptDataError(
-                f"lake file {file.path}: the table's metadata says that it is sorted by {OFFSET_COLUMN!r}, but it is not; "
-                "its writer has to write it again"
-            )
+        if OFFSET_COLUMN in rows.schema.names:
+            check_ascending(rows.column(OFFSET_COLUMN).to_numpy(), file.path)
         found = file.live_rows(rows)
         if late and found.num_rows:
             found = found.filter(self._where)
@@ -213,16 +209,14 @@ class DataFileScan:
                 break
         return meaning
 
-    def _read_small(self, file: WantedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
-        """Return the rows of a file that is in memory: of such a scan costs twice what reading them does."""
-        names = list(dict.fromkeys([*self._names, *self._filtered, *file.dead_columns]))
-        with parquet_errors(self._table.io(), file.path, "Parquet file"):
-            present = [name for name in names if name in parquet.schema_arrow.names]
-            rows = parquet.read(columns=present, use_threads=False)
-        absent = {name: pa.nulls(len(rows), self._types[name].type) for name in names if name not in present}
-        found = [absent[name] if name in absent else rows.column(name).combine_chunks() for name in names]
-        batch = self._columns.conformed(pa.RecordBatch.from_arrays(found, names=names), file.path)
-        return self._finished(file, batch, late=self._where is not None)
+    def _read_small(
+        self, files: Sequence[WantedFile], numbers: Sequence[int], opened: list[_Opened]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of files that are in memory: of such a scan costs twice what reading them does."""
+        reader = SmallFileReader(self._columns, self._names, self._filtered, self._where)
+        small = [SmallFile(at, files[at].path, files[at].size_bytes, files[at].dead, opened[at]) for at in numbers]
+        for found in in_order(reader.read, packs(small)):
+            yield from found
 
     # -- by itself -----------------------------------------------------------------------------------------------------
 
@@ -236,10 +230,6 @@ class DataFileScan:
                 rows = reader.read(run, names, self._where, file.positions)
                 for batch in rows.combine_chunks().to_batches():
                     yield file.live_rows(batch).select(self._names)
-
-
-def _ascends(offsets: NDArray[np.int64]) -> bool:
-    return bool((offsets[1:] > offsets[:-1]).all())
 
 
 def _check_rows(file: WantedFile, found: int) -> None:
@@ -268,11 +258,11 @@ def _fragment(io: FileIO, location: str) -> ds.ParquetFileFragment | None:
     return PARQUET.make_fragment(place[1], place[0])
 
 
-def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None] | None:
-    """Return what files that are read together have in common; None of one that is read alone."""
-    if not isinstance(opened, ds.ParquetFileFragment):
-        return None
-    return (opened.filesystem.type_name, file.stop)
+def _group_key(file: WantedFile, opened: _Opened) -> tuple[str, int | None]:
+    """Return what files that are read in the same way have in common."""
+    if isinstance(opened, ds.ParquetFileFragment):
+        return (opened.filesystem.type_name, file.stop)
+    return ("", None) if opened is None else ("in memory", None)
 
 
 def _ahead(files: Sequence[WantedFile]) -> dict[str, int]:

@@ -22,16 +22,9 @@ from fluss_lab.errors import CorruptDataError, InvalidFilterError, OffsetOutOfRa
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
-from fluss_lab.lake.iceberg.read.bucket_deletes import (
-    NO_NUMBERS,
-    BucketDeletes,
-    DeadRows,
-    EndedCache,
-    applies,
-    deletes_text,
-    slice_ascending,
-)
+from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, EndedCache, applies, deletes_text
 from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileScan, WantedFile
+from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows, slice_ascending
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import LakeColumns

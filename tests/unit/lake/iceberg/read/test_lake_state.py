@@ -11,7 +11,7 @@ from pyiceberg.expressions import GreaterThanOrEqual
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import splits_from_json, splits_to_json
-from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache
+from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache, MergedEnds
 from fluss_lab.lake.reader_interfaces import LakeSplit
 from fluss_lab.model.json_codec import to_plain
 from tests.unit.lake.changelogs import commit_files, state_of
@@ -445,3 +445,34 @@ def test_sources_share_what_delete_files_end_until_a_file_is_another(tmp_path):
     assert cache.get(str(path)) is ended
     path.write_bytes(b"other")
     assert cache.get(str(path)) is None
+
+
+def test_what_files_end_together_is_kept_with_what_each_applies_to(tmp_path):
+    """Compaction gives rows to newer files: which a delete file applies to is the read's, not the file's."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        Path(path).write_bytes(b"1")
+    cache = EndedCache()
+    made = []
+
+    def ends(*numbers: int) -> MergedEnds:
+        def merge() -> MergedEnds:
+            made.append(numbers)
+            return MergedEnds.of([(np.array([number], dtype=np.int64), number) for number in numbers])
+
+        return cache.merged(list(zip(paths[: len(numbers)], numbers, strict=True)), merge)
+
+    assert ends(3, 4).offsets.tolist() == [3, 4]
+    assert ends(3, 4).numbers.tolist() == [0, 1]
+    assert (ends(4, 5).smallest, ends(3, 4).smallest, ends(7, 7).numbers) == (4, 3, None)
+    assert made == [(3, 4), (4, 5), (7, 7)]
+    # What one file ends is something else than what it ends together with others: alone.
+    cache.keep(paths[0], np.array([9], dtype=np.int64))
+    assert ends(3).offsets.tolist() == [3]
+    assert cache.get(paths[0]).tolist() == [9]
+    Path(paths[1]).write_bytes(b"other")
+    ends(3, 4)
+    Path(paths[1]).unlink()
+    ends(3, 4)
+    ends(3, 4)
+    assert made[3:] == [(3,), (3, 4), (3, 4), (3, 4)]
