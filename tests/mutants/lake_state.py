@@ -12,6 +12,7 @@ LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 LAKE_TABLE = "fluss_lab/lake/iceberg/read/lake_table.py"
 SNAPSHOT_FILES = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_STATE = "tests/unit/lake/iceberg/read/test_lake_state.py"
+IN_DEAD_ROWS = "tests/unit/lake/iceberg/read/test_dead_rows.py"
 IN_SMALL_FILES = "tests/unit/lake/iceberg/read/test_small_files.py"
 IN_SCHEMAS = "tests/unit/lake/iceberg/commit/test_foreign_schemas.py"
 IN_SNAPSHOT_FILES = "tests/unit/lake/iceberg/metadata/test_snapshot_files.py"
@@ -110,6 +111,12 @@ LAKE_STATE = (
             f"{IN_SMALL_FILES}::test_files_read_together_have_the_rows_of_each",
             f"{IN_STATE}::test_every_stop_of_both_delete_modes",
         ),
+    ),
+    Mutant(
+        "neighbour_of_one_of_few_dead_rows_dropped", "P4", DEAD_ROWS,
+        "left = [rows.slice(low + 1, high - low - 1) for",
+        "left = [rows.slice(low + 1, high - low - 2) for",
+        (f"{IN_DEAD_ROWS}::test_rows_are_left_out_by_their_offsets",),
     ),
     Mutant(
         "rows_after_the_stop_in_a_small_file_shown", "P4", SMALL_FILES,

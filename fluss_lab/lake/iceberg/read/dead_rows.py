@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
+#: Where at most one in so many rows is dead, what lies between is copied piece by piece: twice as fast as a filter.
+FEW_DEAD: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,7 @@ class DeadRows:
                 rows = rows.slice(0, int(np.searchsorted(values, self.stop)))
                 values = values[: rows.num_rows]
             if len(dead := self.places(values)):
-                alive = np.ones(len(values), dtype=bool)
-                alive[dead] = False
-                rows = rows.filter(boolean_array(alive))
+                rows = _dropped(rows, dead)
         if self.keys is not None and self.keys.names and rows.num_rows:
             gone = self.keys.deleted(pa.Table.from_batches([rows]), self.number)
             rows = rows.filter(boolean_array(~gone)) if gone.any() else rows
@@ -77,6 +78,17 @@ class DeadRows:
         """Return how many of the offsets of a range are dead, where each of the range is a row's."""
         found = [part for part in (slice_ascending(each, first, stop) for each in self.offsets) if len(part)]
         return len(found[0]) if len(found) == 1 else len(np.unique(np.concatenate(found))) if found else 0
+
+
+def _dropped(rows: pa.RecordBatch, dead: NDArray[np.int64]) -> pa.RecordBatch:
+    """Return rows without those at some places, which are in no order and may come twice."""
+    if len(dead) > rows.num_rows // FEW_DEAD:
+        alive = np.ones(rows.num_rows, dtype=bool)
+        alive[dead] = False
+        return rows.filter(boolean_array(alive))
+    edges = [-1, *np.unique(dead).tolist(), rows.num_rows]
+    left = [rows.slice(low + 1, high - low - 1) for low, high in pairwise(edges) if high - low > 1]
+    return pa.concat_batches(left) if left else rows.slice(0, 0)
 
 
 def slice_ascending(ascending: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.read import small_files
-from fluss_lab.lake.iceberg.read.dead_rows import DeadRows, boolean_array
+from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
 from fluss_lab.lake.iceberg.read.small_files import SmallFile, SmallFileReader, packs
 from fluss_lab.lake.iceberg.table.layout import LakeColumns, new_layout
 from fluss_lab.model import TableInfo, TablePath, make_descriptor
@@ -117,9 +117,3 @@ def test_packs_are_bounded_and_keep_the_order(monkeypatch):
     sized = [replace(each, size_bytes=10) for each in files]
     assert [[each.place for each in pack] for pack in packs(sized)] == [[0, 1], [2, 3], [4, 5]]
     assert list(packs([])) == []
-
-
-def test_booleans_become_arrow_s():
-    for count in (0, 1, 7, 8, 9, 1000):
-        values = np.arange(count) % 3 == 0
-        assert boolean_array(values).equals(pa.array(values))
