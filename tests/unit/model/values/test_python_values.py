@@ -50,6 +50,9 @@ class Moment(dt.datetime):
 class Nowhere(dt.tzinfo):
     """A zone that knows no offset."""
 
+    def __repr__(self) -> str:
+        return "Nowhere()"  # In names of tests, which all processes of a run must have alike.
+
     def utcoffset(self, _moment: dt.datetime | None, /) -> None:
         """Return None."""
 
