@@ -302,9 +302,10 @@ class ManifestFiles:
 class _Writer(ManifestWriterV2):
     """pyiceberg's writer for either content, with equality ids as the specification has them."""
 
-    def __init__(self, content: ManifestContent, spec: PartitionSpec, *arguments: Any) -> None:
-        super().__init__(spec, *arguments)
+    def __init__(self, content: ManifestContent, spec: PartitionSpec, schema: Schema, *arguments: Any) -> None:
+        super().__init__(spec, schema, *arguments)
         self._content = content
+        self._partition_type = spec.partition_type(schema)
 
     def __enter__(self) -> _Writer:
         super().__enter__()
@@ -320,7 +321,7 @@ class _Writer(ManifestWriterV2):
         return {**super()._meta, "content": content, AVRO_KEY: AVRO_FORM.decode()}
 
     def _with_partition(self, format_version: Any) -> Schema:
-        return _entry_schema(self._spec.partition_type(self._schema), format_version)
+        return _entry_schema(self._partition_type, format_version)
 
 
 class _Blocks:
