@@ -121,7 +121,7 @@ class _RangeReader:
             follows = fetched.next_offset or stop
             more = follows < stop
             try:
-                # Not before somebody asks for more than the first records: a reader of few needs one answer.
+                # Only once more than the first records are asked for: one answer is enough for a reader of few.
                 if more and not is_first:
                     ahead = self._ask_ahead(follows)
                 for records in self._records(fetched, offset, stop):
