@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
@@ -105,8 +105,10 @@ class RecordAccumulator:
             for queue, piece in pieces:
                 queue.waiting.append(piece)
                 self._active.setdefault(queue.bucket, queue)
-            if self._sendable(time.monotonic()):  # else a thread would wake, see that, and wait again
-                self._changed.notify_all()
+            now = time.monotonic()
+            leaders = {queue.leader for queue, _ in pieces}
+            if any(self._takes_one_more(leader, self._due(now)) for leader in leaders):
+                self._changed.notify_all()  # else a thread would wake, see that, and wait again
             return True
 
     def renew(self, queue: BucketQueue, writer_id: int) -> None:
@@ -210,20 +212,27 @@ class RecordAccumulator:
 
     def _sendable(self, now: float) -> list[BucketQueue]:
         """Return the queues that have a batch to send to a server which takes one more request at present."""
-        due = [queue for queue in self._active.values() if (at := queue.ready_at()) is not None and at <= now]
+        due = list(self._due(now))
         leaders = {queue.leader for queue in due}
         taking = {leader for leader in leaders if self._takes_one_more(leader, due)}
         return [queue for queue in due if queue.leader in taking]
 
-    def _takes_one_more(self, leader: int | None, due: list[BucketQueue]) -> bool:
+    def _due(self, now: float) -> Iterator[BucketQueue]:
+        """Yield the queues that have a batch to send by now."""
+        return (queue for queue in self._active.values() if (at := queue.ready_at()) is not None and at <= now)
+
+    def _takes_one_more(self, leader: int | None, due: Iterable[BucketQueue]) -> bool:
+        """Return whether a server takes a request more; queues are gone through only where that depends on what they have."""
         on_the_way = sum(each == leader for each in self._sending.values())
         if not on_the_way or on_the_way >= REQUESTS_PER_SERVER:
             return not on_the_way
         wanting = PIPELINED_BYTES
         for queue in due:
-            if queue.leader == leader and wanting > 0:
+            if queue.leader == leader:
                 wanting -= queue.sendable_bytes(wanting)
-        return wanting <= 0
+                if wanting <= 0:
+                    return True
+        return False
 
     def _drain(self, ready: list[BucketQueue]) -> list[WriteBatch]:
         drained: list[WriteBatch] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,15 +45,14 @@ def log_frame(
     return _frame(session, connection, info, tasks, schema)
 
 
-@contextmanager
 def log_tail(
     session: SparkSession,
     source: TableSource,
     ranges: Sequence[LogRange],
     schema: T.StructType,
     fields: T.StructType,
-) -> Iterator[TailFile | None]:
-    """Yield a file with the records of the log that a frame is made of in the block; None: tasks read them.
+) -> AbstractContextManager[TailFile | None]:
+    """Return a block's file with the records of the log that a frame is made of in the block; None: tasks read them.
 
     Tasks do where executors are other processes than the driver, where the records are more than the option
     ``client.spark.tail-file-size-max`` and `TAIL_RECORDS_MAX` allow, and where there is no room for the file.
@@ -70,16 +69,14 @@ def log_tail(
     Cost: the records are read and written once; of too many of them the first answer of the server.
     """
     records = sum(each.records for each in ranges)
-    with _new_file(session, source, fields, records) as file:
-        batches = log_batches(source.connection, source.info, ranges, schema, ROW_GROUP_ROWS)
-        yield file if file is not None and _is_written(file, source, batches, records) else None
+    batches = log_batches(source.connection, source.info, ranges, schema, ROW_GROUP_ROWS)
+    return _written_file(session, source, fields, batches, records, records)
 
 
-@contextmanager
 def keyed_tail(
     session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, fields: T.StructType
-) -> Iterator[TailFile | None]:
-    """Yield a file with the rows of a primary-key table in the log's part of a read; None: tasks read them.
+) -> AbstractContextManager[TailFile | None]:
+    """Return a block's file with the rows of a primary-key table in the log's part of a read; None: tasks read them.
 
     Args:
         plan: That part alone.
@@ -87,15 +84,19 @@ def keyed_tail(
     All else is as in `log_tail`.
     """
     records = sum(part.stop - part.start for part in plan.parts)
-    with _new_file(session, source, fields, records) as file:
-        batches = keyed_batches(source, plan, schema, ROW_GROUP_ROWS)
-        # How many of the records are rows is not known.
-        yield file if file is not None and _is_written(file, source, batches, None) else None
+    batches = keyed_batches(source, plan, schema, ROW_GROUP_ROWS)
+    # How many of the records are rows is not known.
+    return _written_file(session, source, fields, batches, records, None)
 
 
 @contextmanager
-def _new_file(
-    session: SparkSession, source: TableSource, fields: T.StructType, records: int
+def _written_file(
+    session: SparkSession,
+    source: TableSource,
+    fields: T.StructType,
+    batches: Iterator[pa.RecordBatch],
+    records: int,
+    rows: int | None,
 ) -> Iterator[TailFile | None]:
     size_max = SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options)
     files = tail_files(session.sparkContext) if 0 < records <= TAIL_RECORDS_MAX and size_max else None
@@ -103,7 +104,7 @@ def _new_file(
         yield None
         return
     with files.new(fields, size_max) as file:
-        yield file
+        yield file if file is not None and _is_written(file, source, batches, rows) else None
 
 
 def _is_written(file: TailFile, source: TableSource, batches: Iterator[pa.RecordBatch], records: int | None) -> bool:

@@ -161,7 +161,7 @@ class TailFiles:
             self._collect()
             self._remove_unused()
         with self._lock:
-            if sum(each.size_bytes for each in self._files) + file.size_bytes > FILES_SIZE_MAX:
+            if not self._fits(file):
                 return False
             self._files.append(file)
             self._taken += file.size_bytes
@@ -169,7 +169,10 @@ class TailFiles:
 
     def _has_room(self, file: TailFile) -> bool:
         with self._lock:
-            return sum(each.size_bytes for each in self._files) + file.size_bytes <= FILES_SIZE_MAX
+            return self._fits(file)
+
+    def _fits(self, file: TailFile) -> bool:
+        return sum(each.size_bytes for each in self._files) + file.size_bytes <= FILES_SIZE_MAX
 
     def _remove_unused(self) -> None:
         with self._lock:

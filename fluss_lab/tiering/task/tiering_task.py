@@ -250,7 +250,7 @@ def _write_split(task: TieringTask) -> TaskResult:
         task.lake_bucket,
         task.alone,
     )
-    with _connections().taken(scene.server, scene.client_options) as connection:
+    with _connections().lend(scene.server, scene.client_options) as connection:
         connection.remember(scene.table)
         reader = TieringSplitReader(connection, scene.table, split)
         writer = factory.create_lake_writer(context)
@@ -329,7 +329,7 @@ class TaskConnections:
         self._idle: list[tuple[_Peer, Connection]] = []
 
     @contextmanager
-    def taken(self, server: ServerAddress, options: Mapping[str, str]) -> Iterator[Connection]:
+    def lend(self, server: ServerAddress, options: Mapping[str, str]) -> Iterator[Connection]:
         """Lend a connection to a cluster while the block runs: one that waits, or a new one. After an error it is closed."""
         peer: _Peer = (server, tuple(sorted(options.items())))
         with self._lock:

@@ -227,8 +227,7 @@ class EndedRows:
         parts: list[tuple[NDArray[np.int64], int]] = []
         together: list[DeleteFile] = []
         for each in deletes:
-            events = event_range(each.path)
-            if events is not None and (before is None or events.max_offset < before.stop):
+            if event_range(each.path) is not None and (before is None or before.admits_all(each.path)):
                 together.append(each)
             elif (ended := self._opened(each.path, before)) is None:
                 self.without_events.append(each)

@@ -205,18 +205,18 @@ def test_a_scene_that_is_none_is_refused(task):
 
 def test_a_connection_waits_for_the_next_task_and_two_never_have_the_same():
     kept, address = TaskConnections(), ServerAddress("127.0.0.1", 1, "x")
-    with kept.taken(address, {}) as first, kept.taken(address, {}) as second:
+    with kept.lend(address, {}) as first, kept.lend(address, {}) as second:
         assert first is not second
-    with kept.taken(address, {}) as again, kept.taken(address, {}) as other:
+    with kept.lend(address, {}) as again, kept.lend(address, {}) as other:
         assert {id(again), id(other)} == {id(first), id(second)}
 
 
 def test_a_connection_is_of_its_cluster_and_its_options_alone():
     kept, places = TaskConnections(), [ServerAddress("127.0.0.1", port, token) for port in (1, 2) for token in "xy"]
-    with kept.taken(places[0], {"client.request-timeout": "1s"}) as first:
+    with kept.lend(places[0], {"client.request-timeout": "1s"}) as first:
         pass
     for place in places:
-        with kept.taken(place, {}) as other:
+        with kept.lend(place, {}) as other:
             assert other is not first
             assert other.address == place
             assert other.request_timeout_ms != first.request_timeout_ms
@@ -224,10 +224,10 @@ def test_a_connection_is_of_its_cluster_and_its_options_alone():
 
 def test_a_connection_on_which_a_task_failed_is_not_had_again():
     kept, address = TaskConnections(), ServerAddress("127.0.0.1", 1, "x")
-    with pytest.raises(InternalError), kept.taken(address, {}) as failed:
+    with pytest.raises(InternalError), kept.lend(address, {}) as failed:
         raise InternalError("a failure")
     assert failed.closed.is_set()
-    with kept.taken(address, {}) as other:
+    with kept.lend(address, {}) as other:
         assert other is not failed
         assert not other.closed.is_set()
 
@@ -235,7 +235,7 @@ def test_a_connection_on_which_a_task_failed_is_not_had_again():
 def test_of_connections_that_wait_those_used_last_are_kept():
     kept, had = TaskConnections(), []
     for port in range(1, CONNECTIONS_KEPT + 3):
-        with kept.taken(ServerAddress("127.0.0.1", port, "x"), {}) as connection:
+        with kept.lend(ServerAddress("127.0.0.1", port, "x"), {}) as connection:
             had.append(connection)
     assert [each.closed.is_set() for each in had] == [True] * 2 + [False] * CONNECTIONS_KEPT
 
