@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,55 +11,93 @@ from fluss_lab.errors import InvalidRecordError
 from fluss_lab.records.batch import LogBatch
 
 
-@dataclass(frozen=True, slots=True)
 class LogRecords:
-    """A run of records of one bucket, in ascending order of offset.
+    """A run of records of one bucket, in ascending order of offset. It does not change.
 
-    Attributes:
+    Args:
         rows: The user's columns (or the projected ones, in the order wanted).
-        offsets: int64, not null, strictly ascending; gaps are possible after a filter only.
-        timestamps_ms: int64, not null, epoch milliseconds, never descending.
+        offsets: int64, not null, strictly ascending; gaps are possible after a filter only. Or the first of as many as
+            there are rows, without a gap: then the array is made when it is asked for.
+        timestamps_ms: int64, not null, epoch milliseconds, never descending. Or that of all records.
         change_types: int8 `ChangeType` numbers, or None when all records are ``+A``.
         previous_offsets: int64, not null: per record the offset of the row that it ends or replaces, -1 where there was
             none; None unless they were requested, of a primary-key table.
     """
 
-    rows: pa.RecordBatch
-    offsets: pa.Int64Array
-    timestamps_ms: pa.Int64Array
-    change_types: pa.Int8Array | None = None
-    previous_offsets: pa.Int64Array | None = None
+    __slots__ = ("_offsets", "_timestamps_ms", "change_types", "previous_offsets", "rows")
+
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        offsets: pa.Int64Array | int,
+        timestamps_ms: pa.Int64Array | int,
+        change_types: pa.Int8Array | None = None,
+        previous_offsets: pa.Int64Array | None = None,
+    ) -> None:
+        self.rows = rows
+        self._offsets = offsets
+        self._timestamps_ms = timestamps_ms
+        self.change_types = change_types
+        self.previous_offsets = previous_offsets
+
+    def __repr__(self) -> str:
+        return f"<LogRecords [{self.base_offset}, {self.next_offset}): {', '.join(self.rows.schema.names)}>"
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
     @property
+    def offsets(self) -> pa.Int64Array:
+        """Return the offset of each record."""
+        if isinstance(first := self._offsets, int):
+            self._offsets = pa.array(np.arange(first, first + len(self), dtype=np.int64))
+        return self._offsets
+
+    @property
+    def timestamps_ms(self) -> pa.Int64Array:
+        """Return the timestamp of each record."""
+        if isinstance(every := self._timestamps_ms, int):
+            self._timestamps_ms = pa.array(np.full(len(self), every, dtype=np.int64))
+        return self._timestamps_ms
+
+    @property
     def base_offset(self) -> int:
         """Return the first offset. There is always at least one record."""
-        return int(self.offsets[0].as_py())
+        return first if isinstance(first := self._offsets, int) else int(first[0].as_py())
 
     @property
     def next_offset(self) -> int:
         """Return the offset after the last record."""
-        return int(self.offsets[-1].as_py()) + 1
+        if isinstance(first := self._offsets, int):
+            return first + len(self)
+        return int(self._offsets[-1].as_py()) + 1
 
     def clip(self, start: int, stop: int) -> LogRecords | None:
         """Return the records with offsets in ``[start, stop)``; None when there are none. No copy."""
-        values = self.offsets.to_numpy()
-        low, high = (int(edge) for edge in np.searchsorted(values, [start, stop]))
+        base, end = self.base_offset, self.next_offset
+        if start <= base and end <= stop:
+            return self
+        if end - base == len(self):
+            low, high = max(0, start - base), min(len(self), stop - base)
+        else:
+            low, high = (int(edge) for edge in np.searchsorted(self.offsets.to_numpy(), [start, stop]))
         if low >= high:
             return None
-        if low == 0 and high == len(self):
-            return self
-        changes = None if self.change_types is None else self.change_types.slice(low, high - low)
-        previous = None if self.previous_offsets is None else self.previous_offsets.slice(low, high - low)
+        count = high - low
+        offsets, times, changes, previous = self._offsets, self._timestamps_ms, self.change_types, self.previous_offsets
         return LogRecords(
-            self.rows.slice(low, high - low),
-            self.offsets.slice(low, high - low),
-            self.timestamps_ms.slice(low, high - low),
-            changes,
-            previous,
+            self.rows.slice(low, count),
+            offsets + low if isinstance(offsets, int) else offsets.slice(low, count),
+            times if isinstance(times, int) else times.slice(low, count),
+            None if changes is None else changes.slice(low, count),
+            None if previous is None else previous.slice(low, count),
         )
+
+    def replace(self, rows: pa.RecordBatch, previous_offsets: pa.Int64Array | None) -> LogRecords:
+        """Return the records with other columns and previous offsets: as many."""
+        if rows is self.rows and previous_offsets is self.previous_offsets:
+            return self
+        return LogRecords(rows, self._offsets, self._timestamps_ms, self.change_types, previous_offsets)
 
 
 def concat_records(runs: Sequence[LogRecords]) -> LogRecords:
@@ -78,15 +115,12 @@ def concat_records(runs: Sequence[LogRecords]) -> LogRecords:
 
 def records_of(batch: LogBatch) -> LogRecords | None:
     """Return a decoded batch as records with offsets and timestamps; None for a batch without records."""
-    count = batch.rows.num_rows
-    if not count:
+    if not batch.rows.num_rows:
         return None
-    offsets = pa.array(np.arange(batch.base_offset, batch.next_offset, dtype=np.int64))
-    timestamps = pa.array(np.full(count, batch.header.timestamp_ms, dtype=np.int64))
     changes = None
     if batch.change_types is not None:
         changes = pa.array(np.frombuffer(batch.change_types, dtype=np.int8))
-    return LogRecords(batch.rows, offsets, timestamps, changes)
+    return LogRecords(batch.rows, batch.base_offset, batch.header.timestamp_ms, changes)
 
 
 def fit_to_schema(rows: pa.RecordBatch, schema: pa.Schema, *, cut: bool = False) -> pa.RecordBatch:

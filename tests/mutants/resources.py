@@ -11,6 +11,7 @@ PAGE = "fluss_lab/server/server_metrics.py"
 
 IN_UNREAD = "tests/unit/rpc/serving/test_unread_answers.py"
 IN_MEMORY = "tests/unit/rpc/test_malloc_settings.py"
+IN_CLIENT = "tests/unit/rpc/test_client_memory.py"
 IN_RESIDENT = "tests/unit/server/test_unread_memory.py"
 IN_SUPERVISOR = "tests/unit/server/process/test_supervisor.py"
 IN_CATCHING_UP = "tests/unit/server/tablet/buckets/test_kv_catching_up.py"
@@ -94,6 +95,18 @@ RESOURCES = (
         "            self._released, self._left_bytes = now, self._resident()",
         "            self._released = now",
         (f"{IN_MEMORY}::test_growth_that_stays_is_not_tried_again",),
+    ),
+    Mutant(
+        "memory_of_a_client_at_rest_kept", "P14", MEMORY,
+        "            release.look()",
+        "            pass",
+        (f"{IN_CLIENT}::test_arrow_allocates_where_freed_memory_is_kept_and_it_is_returned_once_the_process_rests",),
+    ),
+    Mutant(
+        "arrows_pool_taken_from_who_chose_it", "P14", MEMORY,
+        "    if not os.environ.get(_POOL_VARIABLE):",
+        "    if True:",
+        (f"{IN_CLIENT}::test_a_pool_that_the_user_chose_stays",),
     ),
     Mutant(
         "metrics_drip_for_ever", "P14", PAGE,

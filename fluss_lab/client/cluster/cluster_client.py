@@ -44,7 +44,7 @@ from fluss_lab.model.config.options import (
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
-from fluss_lab.rpc.malloc_settings import tune_allocator
+from fluss_lab.rpc.malloc_settings import keep_client_memory
 from fluss_lab.rpc.message_codec import path_message
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class ClusterClient(Closing):
         idle_s: float | None = None,
     ) -> None:
         self.options = client_options(options or {})
-        tune_allocator()
+        keep_client_memory()
         self.request_timeout_ms = CLIENT_REQUEST_TIMEOUT.of(self.options)
         self.fetch_bytes_max = FETCH_SIZE_MAX.of(self.options)
         self._locate = locate

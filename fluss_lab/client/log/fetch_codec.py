@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -216,7 +216,7 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
             raise CorruptDataError(
                 f"bucket {fetched.bucket}: expected records from offset {offset}, found them from {records.base_offset}"
             )
-        wanted = replace(records, rows=projection.rows(records.rows), previous_offsets=before)
+        wanted = records.replace(projection.rows(records.rows), before)
         clipped = wanted.clip(offset, records.next_offset)
         assert clipped is not None
         offset = clipped.next_offset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -242,7 +241,7 @@ def checked_lake_records(
                 "changelog has, found records without"
             )
         offset = records.next_offset
-        yield records if previous_offsets or not keyed else replace(records, previous_offsets=None)
+        yield records if previous_offsets or not keyed else records.replace(records.rows, None)
     if offset != context.log_end_offset:
         raise CorruptDataError(
             f"{what}, lake snapshot {context.lake_snapshot_id}: expected records [{context.fetch_start_offset}, "

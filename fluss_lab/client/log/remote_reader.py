@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -177,7 +176,7 @@ def _segment_records(
                 records = records_of(_decoded(header, whole, projection, file.path))
                 if records is not None:
                     before = None if previous is None else previous.slice(header.base_offset - base, len(records))
-                    yield replace(records, rows=projection.rows(records.rows), previous_offsets=before)
+                    yield records.replace(projection.rows(records.rows), before)
             if expected != end:
                 raise CorruptDataError(f"{file.path}: expected records up to offset {end}, found them up to {expected}")
 

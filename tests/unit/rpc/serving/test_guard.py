@@ -16,6 +16,8 @@ from fluss_lab.rpc.serving import grpc_server
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.testing.mock_clock import wait_until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60.0
 COORDINATOR_METHODS, TABLET_METHODS = methods_of(COORDINATOR), methods_of(TABLET_SERVER)
 

@@ -17,6 +17,8 @@ from fluss_lab.rpc.serving.unread_answers import AnswerMemory, ConnectionLimits
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.rpc.raw_peers import ANY_FRAME, RawPeer
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60.0
 #: How long gRPC waits for the answer to a ping, unless told otherwise.
 GRPC_PATIENCE_S = 60.0
