@@ -15,6 +15,8 @@ from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.cli.shell_kit import assert_refused, call
 from tests.unit.cli.test_read_commands import process
 
+pytestmark = pytest.mark.slow
+
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/open\?token=[\w-]+")
 
 

@@ -27,6 +27,8 @@ from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.tiering.kit import Tables
 from tests.unit.tiering.repairs import Keyed
 
+pytestmark = pytest.mark.slow
+
 OFF = {"table.datalake.auto-maintenance": False}
 
 

@@ -9,6 +9,8 @@ from tests.unit.cli.shell_kit import call
 from tests.unit.tiering.broken_logs import OPTIONS, Broken, a_whole_segment, inside_a_segment, nothing
 from tests.unit.tiering.kit import Tables
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_repair_is_shown_and_then_done(tmp_path):
     folder = tmp_path / "my lab"

@@ -11,6 +11,8 @@ from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def planes(lab):

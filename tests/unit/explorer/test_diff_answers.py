@@ -13,6 +13,8 @@ from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import answers, ask, refused, request, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 IMAGE = "<img src=x onerror=alert(1)>"
 KINDS = ("added", "removed", "changed")
 

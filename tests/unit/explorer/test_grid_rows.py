@@ -13,6 +13,8 @@ from fluss_lab.read.union import lake_rows, row_pages
 from tests.unit.explorer.explorer_kit import answers, ask, refused, request
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 COUNT = 200_000
 
 

@@ -12,6 +12,8 @@ from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import answers, ask
 
+pytestmark = pytest.mark.slow
+
 KNOWN = ("check", "severity")
 
 

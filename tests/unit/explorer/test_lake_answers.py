@@ -13,6 +13,8 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from tests.unit.explorer.explorer_kit import answers, ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 #: Compacted by hand only.
 BY_HAND = LAKE | {"table.datalake.auto-maintenance": False}
 PARTS = ("files", "manifests", "partitions", "schemas", "refs")

@@ -12,6 +12,8 @@ from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens import live_tail
 from tests.unit.explorer.explorer_kit import ask, refused, request
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(lab, request):

@@ -12,6 +12,8 @@ from fluss_lab.explorer.texts.typed_values import one_value, plain_value, read_t
 from tests.unit.explorer.explorer_kit import answers, ask, refused, request
 from tests.unit.explorer.record_texts import GOOD, WRONG
 
+pytestmark = pytest.mark.slow
+
 IMAGE = "<img src=x onerror=alert(1)>"
 #: A column of each type that has values here.
 COLUMNS = {f"c{number}": kind for number, kind in enumerate(GOOD)}

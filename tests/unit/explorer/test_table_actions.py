@@ -20,6 +20,8 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from tests.unit.explorer.explorer_kit import answers, ask, refused, request
 from tests.unit.workbench.lab_kit import LAKE
 
+pytestmark = pytest.mark.slow
+
 _clicks, _tables = itertools.count(), itertools.count()
 
 

@@ -8,6 +8,8 @@ import pytest
 from tests.crash.kinds import KEYED
 from tests.unit.lookup.lookup_kit import MODES, check, found, opened, planned, random_keys, source_of, wanted
 
+pytestmark = pytest.mark.slow
+
 #: Beside the primary key, by what rows of a kind are looked up.
 OTHER_KEYS = {
     "pk": [("id", "name")],

@@ -11,6 +11,8 @@ from fluss_lab.lookup import FunctionContext, TaskInfo, full_lookup
 from fluss_lab.lookup.rows import kept_rows
 from tests.unit.lookup.lookup_kit import check, found, key_batch, opened, planned
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"pk": ("id",), "pk_prefix": ("g",), "pk_parts": ("id",)}
 
 

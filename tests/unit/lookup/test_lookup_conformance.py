@@ -11,6 +11,8 @@ from fluss_lab.testing.sharded_rows import ShardedRows
 from tests.unit.lookup import lawbreakers
 from tests.unit.lookup.lawbreakers import Lawbreaker
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),

@@ -20,6 +20,8 @@ from fluss_lab.testing import MockClock
 from tests.unit.lookup.lookup_kit import check, found, key_batch, opened, planned, wanted
 from tests.unit.read.keyed_kit import Moment
 
+pytestmark = pytest.mark.slow
+
 
 def row(key, name="a"):
     return {"id": key, "name": name, "x": 1.5}

@@ -12,6 +12,8 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.conformance.lookups import LookupConformance, LookupKit
 from tests.unit.lookup.test_lookup_conformance import rows_of
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint not null", "shop": "string not null", "price": "decimal(9,2)", "tags": "array<string>"}
 BY_ID = {"primary_key": ["id"], "buckets": 3}
 BY_PREFIX = {"primary_key": ["id", "shop"], "bucket_key": ["id"], "buckets": 4}

@@ -13,6 +13,8 @@ from fluss_lab.testing import wait_until
 from tests.unit.open_steps import watched_steps
 from tests.unit.workbench.lab_kit import LAKE, SCHEMA, rows, tier
 
+pytestmark = pytest.mark.slow
+
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 

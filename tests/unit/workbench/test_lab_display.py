@@ -31,6 +31,8 @@ from fluss_lab.workbench.round_progress_view import progress_html
 from tests.unit.display.card_rules import HOSTILE, IDS, IMAGE, check, check_card
 from tests.unit.workbench.lab_kit import LAKE, rows, tier
 
+pytestmark = pytest.mark.slow
+
 MANY = 400
 NOW = 1_700_000_000_000
 PATH = TablePath("db", "t")

@@ -12,6 +12,8 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.compute import LateExecutor
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": True}
 
 

@@ -2,8 +2,11 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from fluss_lab.workbench import nyc_airports, nyc_flights, nyc_planes
+
+pytestmark = pytest.mark.slow
 
 
 def test_flights_come_in_order_with_months_as_text():

@@ -18,6 +18,8 @@ from fluss_lab.workbench.table_pictures import (
 from tests.unit.display.card_rules import HOSTILE, IMAGE
 from tests.unit.workbench.lab_kit import rows, tier
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_700_000_000_000
 
 

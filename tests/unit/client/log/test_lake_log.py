@@ -19,6 +19,8 @@ from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.unit.read.keyed_changes import KeyedTable
 from tests.unit.read.kit import OPTIONS
 
+pytestmark = pytest.mark.slow
+
 CLIENT = {"client.request-timeout": "1s"}
 
 

@@ -13,6 +13,8 @@ from fluss_lab.errors import InvalidRecordError, InvalidRequestError, TableNotFo
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.testing.mock_clock import wait_until
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 60.0
 
 

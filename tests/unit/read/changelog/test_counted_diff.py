@@ -10,6 +10,8 @@ from fluss_lab.read.changelog import counted_diff, net_changes
 from fluss_lab.read.changelog.counted_diff import ADDED, NEW, OLD, REMOVED
 from tests.unit.read.keyed_changes import DAY_MS
 
+pytestmark = pytest.mark.slow
+
 ALL = 1_000_000
 FULL = 5
 

@@ -26,6 +26,8 @@ from tests.unit.read.keyed_changes import DAY_MS, agree, found_in
 from tests.unit.read.kit import LAKE, retain
 from tests.unit.read.types import ALL_TYPES, all_types_row
 
+pytestmark = pytest.mark.slow
+
 
 def expected(table, place, key, start=0):
     """Return the events of a key by looking at every event of its bucket."""

@@ -21,6 +21,8 @@ from fluss_lab.records.batch import read_header
 from tests.unit.display.card_rules import check
 from tests.unit.read.kit import BUCKETS
 
+pytestmark = pytest.mark.slow
+
 
 def local(path):
     return Path(urlparse(path).path)

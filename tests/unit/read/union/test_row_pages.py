@@ -13,6 +13,8 @@ from tests.unit.display.card_rules import check
 from tests.unit.read.keyed_changes import KeyedTable
 from tests.unit.read.kit import rows_of, same
 
+pytestmark = pytest.mark.slow
+
 WHERE = "delay > 60 or dest = 'A'"
 
 

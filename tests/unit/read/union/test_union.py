@@ -35,6 +35,8 @@ from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import SYSTEM, retain, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = ["id", "month", "delay", "ratio", "dest", *SYSTEM]
 
 #: SQL beside the same in Python, where None means unknown.

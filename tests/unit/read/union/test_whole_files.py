@@ -14,6 +14,8 @@ from fluss_lab.read.union.read_parts import Request
 from fluss_lab.read.union.read_plan import read_rows
 from fluss_lab.read.union.whole_files import tails, whole_files
 
+pytestmark = pytest.mark.slow
+
 PLACE = ["__bucket", "__offset"]
 
 

@@ -16,6 +16,8 @@ from fluss_lab.server.folder.disk_reserve import RESERVE_FILE, STEP_BYTES, DiskR
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.disks import fill, small_disk
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 PATIENCE_S = 60.0
 TYPES = {"id": "bigint not null"}

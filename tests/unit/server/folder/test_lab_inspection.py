@@ -16,6 +16,8 @@ from fluss_lab.server.folder.lab_inspection import inspect_lab
 from fluss_lab.server.tablet.buckets.bucket_inspection import Finding
 from fluss_lab.testing import EmbeddedCluster
 
+pytestmark = pytest.mark.slow
+
 TYPES = {"id": "bigint not null", "text": "string"}
 OPTIONS = {
     "log.segment.file-size": "16kb",

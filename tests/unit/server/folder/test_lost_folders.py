@@ -13,6 +13,8 @@ from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffset, 
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 
+pytestmark = pytest.mark.slow
+
 LOG, KEYED, PARTED = TablePath("db", "log"), TablePath("db", "keyed"), TablePath("db", "parted")
 TYPES = {"id": "bigint not null", "name": "string"}
 LATEST = 1

@@ -25,6 +25,8 @@ from tests.unit.server.kv.kv_kit import (
     tuples,
 )
 
+pytestmark = pytest.mark.slow
+
 #: So that little work is enough to merge, rewrite and split.
 TINY = CompactionLimits(chunk_rows=64, at_once_rows=20, step_rows=8, pace=1, dead_part=0.3, dead_rows=2)
 #: A few hash values for all keys, high bits (which choose the slot) and low ones.

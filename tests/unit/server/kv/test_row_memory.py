@@ -13,6 +13,8 @@ from fluss_lab.model.descriptor import make_descriptor
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.row_memory import RowMemory
 
+pytestmark = pytest.mark.slow
+
 DESCRIPTOR = make_descriptor({"k": "bigint", "v": "string"}, primary_key=["k"])
 SCHEMA = DESCRIPTOR.schema.arrow_schema
 #: Rows of a batch: a chunk of some 160 kB.

@@ -18,6 +18,8 @@ from fluss_lab.rpc.rpc_methods import TABLET_SERVER, methods_of
 from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 PATH = TablePath("d", "t")
 CLIENT = {"client.request-timeout": "60s", "client.scanner.log.fetch.wait-max-time": "100ms"}
 PATIENCE_S = 60.0

@@ -12,6 +12,8 @@ from tests.unit.server.tablet import tablet_crash
 from tests.unit.server.tablet.tablet_crash import OPTIONS, WRITER_ID
 from tests.unit.server.tablet.tablet_kit import append, open_log, read_all
 
+pytestmark = pytest.mark.slow
+
 POINTS = [
     "tablet.append.before_write",
     "tablet.append.after_write",

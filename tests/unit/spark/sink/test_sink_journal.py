@@ -20,6 +20,8 @@ from tests.unit.spark.sink.sink_kit import (
     six_tasks,
 )
 
+pytestmark = pytest.mark.slow
+
 # -- whose folder it is -------------------------------------------------------------------------------------------------------
 
 

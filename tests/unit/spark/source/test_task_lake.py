@@ -19,6 +19,8 @@ from tests.spark.keyed_tables import Flights
 from tests.unit.read.kit import OPTIONS, rows_of
 from tests.unit.spark.streams import plain
 
+pytestmark = pytest.mark.slow
+
 MONTHS = ["2013-01", "2013-02"]
 SECRETS = {
     "datalake.iceberg.s3.secret-access-key": "secret-of-the-files",

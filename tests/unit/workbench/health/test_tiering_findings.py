@@ -9,6 +9,8 @@ from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.workbench.health.tiering_findings import failing_since_ms
 from tests.unit.workbench.lab_kit import rows, tier
 
+pytestmark = pytest.mark.slow
+
 
 class Failing(LocalTieringExecutor):
     def __init__(self, error):

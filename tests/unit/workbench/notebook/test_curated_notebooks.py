@@ -10,6 +10,8 @@ from fluss_lab.errors import InvalidRequestError
 from fluss_lab.workbench.notebook.curated_notebooks import WELCOME, copy_notebooks, notebooks_folder
 from tests.unit.cli.test_commands import run
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Path(__file__).parents[4] / "fluss_lab" / "workbench" / "notebook" / "jupyterlab_settings" / "overrides.json"
 
 

@@ -18,6 +18,8 @@ from tests.unit.lake.conftest import records
 from tests.unit.lake.rounds import KeyedLake
 from tests.unit.lake.upkeep import Upkeep
 
+pytestmark = pytest.mark.slow
+
 SEVEN = pa.scalar(Decimal("7.00"), pa.decimal128(5, 2))
 COLUMNS = {
     "id": "int not null",

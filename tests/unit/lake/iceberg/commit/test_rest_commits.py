@@ -9,6 +9,8 @@ from tests.unit.lake.conftest import Lake, records, summary
 from tests.unit.lake.rest_server import Fault, RestServer
 from tests.unit.lake.rounds import KeyedLake, starts
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"iceberg.commit.retry.min-wait-ms": "1", "iceberg.commit.status-check.min-wait-ms": "1"}
 COLUMNS = {"id": "bigint"}
 

@@ -19,6 +19,8 @@ from tests.unit.lake.keyed_logs import exchange
 from tests.unit.lake.rounds import starts, tags
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 WAITS = {"iceberg.commit.retry.min-wait-ms": "1"}
 
 

@@ -16,6 +16,8 @@ from tests.unit.lake.keyed_logs import check_log, compact_keeping, copied, excha
 from tests.unit.lake.rounds import tags
 from tests.unit.lake.upkeep import Upkeep, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 
 def test_without_compactions_there_is_one_link(lake):
     keyed = keyed_lake(lake)

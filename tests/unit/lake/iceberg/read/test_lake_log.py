@@ -12,6 +12,8 @@ from fluss_lab.lake import FetchContext, LookupContext
 from tests.unit.lake.conftest import EPOCH_MS
 from tests.unit.lake.iceberg.read.test_row_source import as_in_the_lake, others_file
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint", "text": "string"}
 
 

@@ -19,6 +19,8 @@ from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
 from tests.unit.lake.rounds import KeyedLake
 from tests.unit.lake.upkeep import DAY_MS, Upkeep, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 KEY = (None, 0)
 
 

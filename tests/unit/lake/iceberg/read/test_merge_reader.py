@@ -17,6 +17,8 @@ from tests.unit.lake.conftest import records
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
 from tests.unit.lake.upkeep import COLUMNS, Upkeep, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"id": "bigint not null", "a": "string", "b": "int", "name": "string"}
 
 

@@ -28,6 +28,8 @@ from fluss_lab.errors import CorruptDataError, InvalidFilterError, LakeSnapshotN
 from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from tests.unit.lake.conftest import EPOCH_MS, records
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint", "small": "tinyint", "text": "string", "score": "double", "at": "timestamp(3)"}
 
 

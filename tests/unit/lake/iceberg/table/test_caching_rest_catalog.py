@@ -12,6 +12,8 @@ from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from tests.unit.lake.iceberg.commit.test_rest_commits import COLUMNS, RestLake
 from tests.unit.lake.rest_server import Fault, RestServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rest(tmp_path):

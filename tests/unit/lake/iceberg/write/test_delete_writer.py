@@ -40,6 +40,8 @@ from tests.unit.lake.changelogs import (
 )
 from tests.unit.lake.conftest import EPOCH_MS
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint not null", "v": "string", "tags": "array<string>"}
 
 

@@ -10,6 +10,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from tests.unit.server.coordinator.ddl.test_lake_table_ddl import ledger
 from tests.unit.server.coordinator.rig import Rig, added, path
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": True}
 
 

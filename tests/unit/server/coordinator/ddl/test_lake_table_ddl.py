@@ -13,6 +13,8 @@ from fluss_lab.server.server_options import default_lake_options
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": True}
 
 

@@ -16,6 +16,8 @@ from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.ddl.test_auto_partitioner import DAY_MS, day, options
 from tests.unit.server.coordinator.rig import Rig
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": "true"}
 CLOSED = "coordinator.drop.closed"
 

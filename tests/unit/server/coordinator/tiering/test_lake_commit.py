@@ -11,6 +11,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "10s"}
 
 

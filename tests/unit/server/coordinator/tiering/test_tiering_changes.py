@@ -7,6 +7,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.tiering.tiering_states import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from tests.unit.server.coordinator.rig import Rig
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "10s"}
 ON, OFF = {"table.datalake.enabled": "true"}, {"table.datalake.enabled": "false"}
 KEYED = {"schema": {"k": "bigint", "v": "string"}, "primary_key": ["k"]}

@@ -9,6 +9,8 @@ import pytest
 
 from fluss_lab.server.kv.keys.key_index import PACE, HashIndex
 
+pytestmark = pytest.mark.slow
+
 
 def everything(index: HashIndex, hashes: np.ndarray) -> dict[int, set[int]]:
     """Return all offsets that the index has for some different hashes."""

@@ -41,6 +41,8 @@ from tests.unit.server.tablet.kv_kit import (
     upserts,
 )
 
+pytestmark = pytest.mark.slow
+
 DESCRIPTOR = make_descriptor(TYPES, primary_key=KEY)
 SCHEMA = DESCRIPTOR.schema.arrow_schema
 TABLE = RegisteredTable(TABLE_ID, TablePath("db", "people"), 1, DESCRIPTOR, {1: SCHEMA})

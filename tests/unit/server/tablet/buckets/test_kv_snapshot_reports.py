@@ -13,6 +13,8 @@ from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
 
+pytestmark = pytest.mark.slow
+
 PATH = TablePath("d", "people")
 TYPES = {"id": "bigint not null", "name": "string"}
 

@@ -11,6 +11,8 @@ from fluss_lab.rpc.message_codec import Frame
 from tests.unit.server.tablet.damage.damage_kit import batches, flip, look, segments
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, joined, upserts
 
+pytestmark = pytest.mark.slow
+
 LAKE = {"table__datalake__enabled": "true"}
 TURNS = 24
 

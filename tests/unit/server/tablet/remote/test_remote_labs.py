@@ -16,6 +16,8 @@ from fluss_lab.workbench.health.disk_usage import disk_usage
 from tests.unit.server.tablet.remote.remote_kit import KEYED, LOG, ROWS, keyed_bucket, make_tables
 from tests.unit.storage.s3_server import s3_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store():

@@ -26,6 +26,8 @@ from tests.unit.server.tablet.remote.test_remote_absent import Meta
 from tests.unit.server.tablet.tablet_kit import TABLE_ID
 from tests.unit.storage.s3_server import RESET, s3_server
 
+pytestmark = pytest.mark.slow
+
 KEPT = {"table__log__tiered__local_segments": "1"}
 BUCKET_KEYS = f"labs/one/log/db/events-{TABLE_ID}/0/"
 MANIFEST = "0/manifest$"

@@ -19,6 +19,8 @@ from fluss_lab.server.tablet.requests import lookup_rows
 from tests.unit.server.tablet.kv_kit import KvTablet, Model, events_in, put_batch, upserts
 from tests.unit.server.tablet.tablet_kit import Tablet, batch
 
+pytestmark = pytest.mark.slow
+
 LEGS = {"origin": "string", "id": "int", "note": "string"}
 
 
