@@ -62,7 +62,10 @@ class Asked(Generic[Q, A]):
             KeyboardInterrupt: The main thread was interrupted; the call goes on.
         """
         try:
-            held.until(self._waiting.acquire, self.end)
+            if self.is_interruptible:
+                held.until(self._waiting.acquire, self.end)
+            else:
+                self._waiting.acquire()
         finally:
             if self.following is not None:
                 self.following.end()
