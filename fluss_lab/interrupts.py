@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from signal import SIGINT
+from threading import get_ident, main_thread
 from types import FrameType, TracebackType
 from typing import Final, Self, TypeVar
 
@@ -62,7 +63,7 @@ class Held:
         self._is_outermost = False
 
     def __enter__(self) -> Self:
-        if _is_main():
+        if may_arrive():
             before = _signal.getsignal(SIGINT)
             if isinstance(before, _Recorder):
                 self._recorder = before
@@ -128,8 +129,9 @@ class Held:
 _NEVER: Final = Held()
 
 
-def _is_main() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
+def may_arrive() -> bool:
+    """Return whether interrupts arrive in this thread; in others a `Held` block can be left out, where it is too dear."""
+    return get_ident() == main_thread().ident
 
 
 class Monitor:
@@ -146,7 +148,7 @@ class Monitor:
         self._held = _NEVER
 
     def __enter__(self) -> Self:
-        held = Held().__enter__() if _is_main() else _NEVER
+        held = Held().__enter__() if may_arrive() else _NEVER
         self._lock.acquire()
         self._held = held
         return self

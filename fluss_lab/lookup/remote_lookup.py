@@ -40,7 +40,7 @@ class RemoteLookup(PlannedLookup):
     The servers answer with live rows. Those of keys that have changed between the read point and the end of the log after the
     answers are taken back to what their first change says they were.
 
-    Cost: of keys that are not cached a call per bucket's server and 8,192 keys, two calls more a batch, and reading what
+    Cost: of keys that are not cached a call per bucket's server and 16,384 keys, two calls more a batch, and reading what
     was written since the read point.
     """
 

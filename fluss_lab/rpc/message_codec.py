@@ -140,19 +140,20 @@ def decode(data: bytes, message_type: type[M], check: Callable[[int], None] = la
 
 def _encode_small(frame: Frame[M]) -> bytes:
     """Encode by protobuf alone: copying a small payload costs less than walking its message here."""
-    message = type(frame.message)()
-    message.CopyFrom(frame.message)
+    message = frame.message
     *outer, name = _PAYLOAD_NAMES[message.DESCRIPTOR.name]
-    payloads = iter(frame.payloads)
-    for holder in _holders(message, outer):
-        if holder.HasField(name):
-            payload = next(payloads, None)
-            if payload is None or getattr(holder, name):
-                raise ValueError("fewer payloads than payload fields, or a payload field that is not empty")
-            setattr(holder, name, b"".join(payload))
-    if next(payloads, None) is not None:
+    holders = [holder for holder in _holders(message, outer) if holder.HasField(name)]
+    if len(holders) < len(frame.payloads):
         raise ValueError("more payloads than payload fields")
-    return bytes(message.SerializeToString())
+    if len(holders) > len(frame.payloads) or any(getattr(holder, name) for holder in holders):
+        raise ValueError("fewer payloads than payload fields, or a payload field that is not empty")
+    try:
+        for holder, payload in zip(holders, frame.payloads, strict=True):
+            setattr(holder, name, bytes(payload[0]) if len(payload) == 1 else b"".join(payload))
+        return bytes(message.SerializeToString())
+    finally:
+        for holder in holders:
+            setattr(holder, name, b"")
 
 
 def _decode_small(data: bytes, message_type: type[M]) -> Frame[M]:

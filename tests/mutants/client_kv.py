@@ -134,9 +134,15 @@ CLIENT_KV = (
     ),
     Mutant(
         "rows_and_marks_not_compared", "P7", LOOKUP_WIRE,
-        "if len(counts) != len(part.positions) or min(counts, default=0) < 0 or sum(counts) != rows.num_rows:",
-        "if min(counts, default=0) < 0:",
+        "if len(marks) != len(part.positions) or not _are_counts(marks, rows.num_rows):",
+        "if marks.size < 0:",
         (f"{IN_LOOKUP}::test_an_answer_that_cannot_be_is_refused",),
+    ),
+    Mutant(
+        "many_marks_not_added_up", "P7", LOOKUP_WIRE,
+        "    return int(marks.min()) >= 0 and int(marks.sum(dtype=np.int64)) == total\n",
+        "    return int(marks.min()) >= 0\n",
+        (f"{IN_LOOKUP}::test_an_answer_about_many_keys_that_cannot_be_is_refused",),
     ),
     Mutant(
         "stale_partition_looked_up", "P4", LOOKUP,

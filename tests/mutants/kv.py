@@ -95,7 +95,7 @@ KV = (
     ),
     Mutant(
         "kv_few_wide_rows_sliced_however_often_they_are_named", "P8", CHUNKS,
-        "            check_gathered(found)\n",
+        "            check_gathered(few)\n",
         "",
         ("tests/unit/server/kv/test_row_chunks.py::test_one_wide_row_that_is_named_often_is_counted_before_it_is_copied",),
     ),
@@ -103,6 +103,12 @@ KV = (
         "kv_few_rows_come_in_the_order_of_their_offsets", "P4", CHUNKS,
         "        placed[place] = row\n",
         "        placed[len(placed) - 1 - place] = row\n",
+        ("tests/unit/server/kv/test_row_chunks.py::test_few_rows_are_sliced_as_they_are_taken",),
+    ),
+    Mutant(
+        "kv_many_rows_come_in_the_order_of_their_chunks", "P4", CHUNKS,
+        "            asked[order] = np.arange(order.size)\n",
+        "            asked[:] = np.arange(order.size)\n",
         ("tests/unit/server/kv/test_row_chunks.py::test_few_rows_are_sliced_as_they_are_taken",),
     ),
     Mutant(

@@ -163,6 +163,27 @@ KV_TABLET = (
         (f"{IN_PUT}::test_a_changelog_too_large_for_an_answer_is_refused_whole",),
     ),
     Mutant(
+        "single_key_known_by_its_size", "P8", "fluss_lab/records/single_key.py",
+        "        if not data.startswith(self._head) or not data.endswith(self._tail):\n",
+        "        if not data:\n",
+        (
+            "tests/unit/records/test_single_key.py::test_other_bytes_are_left_to_arrow",
+            f"{IN_READS}::test_a_single_key_that_is_none_is_refused",
+        ),
+    ),
+    Mutant(
+        "single_lookup_of_any_size", "P8", LOOKUP,
+        "        self._count_bytes(rows.size, keys)\n",
+        "        self._count_bytes(0, keys)\n",
+        (f"{IN_READS}::test_single_keys_of_many_buckets_share_the_limit_of_an_answer",),
+    ),
+    Mutant(
+        "single_lookup_not_settled", "P1", LOOKUP,
+        "            row = kv.lookup_one(bits, columns)\n            _settle(kv)\n",
+        "            row = kv.lookup_one(bits, columns)\n",
+        (f"{IN_READS}::test_with_fsync_rows_that_are_read_are_durable",),
+    ),
+    Mutant(
         "any_number_of_keys", "P8", LOOKUP,
         "        if self._keys > self._limits.keys_max:\n",
         "        if self._keys < 0:\n",
@@ -170,8 +191,8 @@ KV_TABLET = (
     ),
     Mutant(
         "lookup_answer_of_any_size", "P8", LOOKUP,
-        "            if self._bytes > self._limits.bytes_max:\n",
-        "            if self._bytes < 0:\n",
+        "        if self._bytes > self._limits.bytes_max:\n",
+        "        if self._bytes < 0:\n",
         (f"{IN_READS}::test_an_answer_too_large_is_refused_before_it_is_made",),
     ),
     Mutant(

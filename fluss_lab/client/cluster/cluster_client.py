@@ -283,7 +283,12 @@ class ClusterClient(Closing):
         Raises:
             TableNotFoundError, PartitionNotFoundError, BucketNotFoundError: There is no such bucket (any more).
         """
-        return self.gateway(self.leaders([bucket])[bucket])
+        return self.gateway(self.leader(bucket))
+
+    def leader(self, bucket: TableBucket) -> int:
+        """Return the id of the server that holds a bucket; see `leaders`."""
+        known = self._cache().leader(bucket)
+        return self.leaders([bucket])[bucket] if known is None else known
 
     def leaders(self, buckets: Iterable[TableBucket], attempts: Attempts | None = None) -> dict[TableBucket, int]:
         """Return the id of the server that holds each bucket; unknown ones are fetched from the coordinator.
@@ -424,6 +429,9 @@ class ClusterClient(Closing):
         return self._metadata
 
     def _link(self, coordinator: ServerAddress, place: tuple[str, int] | None = None) -> _Link:
+        # One step of a dict is atomic; whether the connection is closed was looked at with the address.
+        if (known := self._links.get((coordinator, place))) is not None:
+            return known
         with Held(), self._lock:
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")

@@ -12,12 +12,12 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidError, NotFoundError
-from fluss_lab.interrupts import Held
+from fluss_lab.interrupts import Held, may_arrive
 from fluss_lab.model import TablePath
 
 #: Tables and choices of columns; each has a few kilobytes, and threads only after large or concurrent lookups.
@@ -49,13 +49,13 @@ _PLAIN_KEYS: Final = frozenset({dict, list, tuple, pa.Table, pa.RecordBatch})
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A lookuper, an entry for each call that uses it now, and whether another one has taken its place.
+    """A lookuper (`Keepable`), an entry for each call that uses it now, and whether another one has taken its place.
 
     Single steps of lists are atomic, so a call takes no lock, which fifty threads would wait for. Who drops it says so
     before looking for users, who uses it says so before looking whether it was dropped: so one of both closes it, or both.
     """
 
-    lookuper: Keepable
+    lookuper: Any
     users: list[None] = field(default_factory=list)
     is_dropped: bool = False
     #: When it was used last, by the count of uses.
@@ -98,7 +98,7 @@ class KeptLookupers:
         name = path, None if columns is None else tuple(columns)
         if (kept := self._taken(name)) is not None:
             try:
-                found = look(cast(L, kept.lookuper), keys)
+                found = look(kept.lookuper, keys)
                 if not (columns is None and kept.lookuper.is_outdated):
                     return found
             except (InvalidError, NotFoundError):
@@ -109,7 +109,7 @@ class KeptLookupers:
         era = self._era
         fresh = self._add(name, open_one(path, columns), era)
         try:
-            return look(cast(L, fresh.lookuper), keys)
+            return look(fresh.lookuper, keys)
         finally:
             self._returned(fresh)
 
@@ -124,21 +124,32 @@ class KeptLookupers:
                     self._drop(name, each)
 
     def _taken(self, name: _Name) -> _Kept | None:
+        if not may_arrive():
+            return self._take(name)
         with Held():
-            if (kept := self._kept.get(name)) is None:
-                return None
-            kept.users.append(None)
-            if kept.is_dropped:
-                self._returned(kept)
-                return None
-            kept.used = next(self._uses)
-            return kept
+            return self._take(name)
+
+    def _take(self, name: _Name) -> _Kept | None:
+        if (kept := self._kept.get(name)) is None:
+            return None
+        kept.users.append(None)
+        if kept.is_dropped:
+            self._give_back(kept)
+            return None
+        kept.used = next(self._uses)
+        return kept
 
     def _returned(self, kept: _Kept) -> None:
+        if not may_arrive():
+            self._give_back(kept)
+            return
         with Held():
-            kept.users.pop()
-            if kept.is_dropped and not kept.users:
-                kept.lookuper.close()
+            self._give_back(kept)
+
+    def _give_back(self, kept: _Kept) -> None:
+        kept.users.pop()
+        if kept.is_dropped and not kept.users:
+            kept.lookuper.close()
 
     def _add(self, name: _Name, lookuper: Keepable, era: int) -> _Kept:
         kept = _Kept(lookuper, [None], used=next(self._uses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, InternalError, error_
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import partition_name
 from fluss_lab.records.batch import Buffer, decode_rows, not_null
+from fluss_lab.records.single_key import SingleKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
 from fluss_lab.rpc.message_codec import Frame, partition_id_of
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from fluss_lab.client.write.row_routing import Router
 
 
+#: So many numbers are looked at one by one.
+_FEW: Final = 64
 #: How many rows each prefix has, on the wire.
 _COUNT: Final = np.dtype("<i4")
 
@@ -35,11 +38,12 @@ class BucketKeys:
     """Keys of one bucket.
 
     Attributes:
+        keys: As they travel: Arrow's bytes of the key columns.
         positions: Of each key, among all keys of the lookup.
     """
 
     bucket: TableBucket
-    keys: pa.RecordBatch
+    keys: Buffer
     positions: npt.NDArray[np.int64]
 
 
@@ -56,20 +60,36 @@ class RowsFound:
     rows: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class _SentRows:
+    """Rows of a schema id, as the server sends them.
+
+    Attributes:
+        schema: All columns nullable.
+        filled: Which columns must not be null.
+        is_wanted: Whether these are the columns wanted, in the order wanted.
+    """
+
+    schema: pa.Schema
+    filled: tuple[int, ...]
+    is_wanted: bool
+
+
 class LookupCall:
     """Lookups by whole keys.
 
     Args:
         projection: Which columns.
+        schema: Of the rows found: these columns, all nullable.
     """
 
-    def __init__(self, info: TableInfo, projection: Projection) -> None:
+    def __init__(self, info: TableInfo, projection: Projection, schema: pa.Schema) -> None:
         self._info = info
         self._projection = projection
         self._what = f"lookup in {info.path} (id {info.table_id})"
-        self._schema = nullable(projection.schema)
-        #: By schema id: the schema of rows as the server sends them, and which columns of it must not be null.
-        self._sent: dict[int, tuple[pa.Schema, tuple[int, ...]]] = {}
+        self._schema = schema
+        #: By schema id.
+        self._sent: dict[int, _SentRows] = {}
         #: Of the answers so far.
         self.newest_schema_id = info.schema_id
         #: The columns of a key, in the order in which they travel.
@@ -87,7 +107,7 @@ class LookupCall:
             request.buckets_req.add(
                 partition_id=part.bucket.partition_id, bucket_id=part.bucket.bucket, key_records=b""
             )
-        response = call(Frame(request, [[part.keys.serialize()] for part in parts]))
+        response = call(Frame(request, [[part.keys] for part in parts]))
         return self._answers(parts, response.message.buckets_resp, iter(response.payloads))
 
     def _answers(
@@ -113,22 +133,21 @@ class LookupCall:
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
         self.newest_schema_id = max(self.newest_schema_id, schema_id)
-        schema, filled = self._wire(schema_id)
-        rows = answer_rows(payload, schema, what, filled)
-        # As a list: most answers are about one key, and reducing an array takes longer than adding up a few numbers.
-        counts = marks.tolist()
-        if len(counts) != len(part.positions) or min(counts, default=0) < 0 or sum(counts) != rows.num_rows:
+        sent = self._sent.get(schema_id) or self._sent_by(schema_id)
+        rows = answer_rows(payload, sent.schema, what, sent.filled)
+        if len(marks) != len(part.positions) or not _are_counts(marks, rows.num_rows):
             raise CorruptDataError(
-                f"{what}: expected rows for {len(part.positions)} keys, found {rows.num_rows} for {len(counts)}"
+                f"{what}: expected rows for {len(part.positions)} keys, found {rows.num_rows} for {len(marks)}"
             )
-        if not rows.schema.equals(self._schema):
+        if not sent.is_wanted:
             rows = pa.RecordBatch.from_arrays(self._projection.rows(rows).columns, schema=self._schema)
         return RowsFound(marks, rows)
 
-    def _wire(self, schema_id: int) -> tuple[pa.Schema, tuple[int, ...]]:
-        if (found := self._sent.get(schema_id)) is None:
-            schema = self._projection.wire_schema(schema_id)
-            found = self._sent[schema_id] = nullable(schema), not_null(schema)
+    def _sent_by(self, schema_id: int) -> _SentRows:
+        wire = self._projection.wire_schema(schema_id)
+        schema = nullable(wire)
+        is_wanted = schema.equals(self._schema)
+        found = self._sent[schema_id] = _SentRows(self._schema if is_wanted else schema, not_null(wire), is_wanted)
         return found
 
     def _marks(self, entry: Entry) -> npt.NDArray[np.integer]:
@@ -140,8 +159,8 @@ class LookupCall:
 class PrefixCall(LookupCall):
     """Lookups by how keys begin: by the bucket key."""
 
-    def __init__(self, info: TableInfo, projection: Projection) -> None:
-        super().__init__(info, projection)
+    def __init__(self, info: TableInfo, projection: Projection, schema: pa.Schema) -> None:
+        super().__init__(info, projection, schema)
         self.key_columns = info.descriptor.bucket_key
 
     def send(self, gateway: TabletServerGateway, parts: Sequence[BucketKeys]) -> list[RowsFound | FlussError]:
@@ -154,6 +173,14 @@ class PrefixCall(LookupCall):
         if len(entry.counts) % _COUNT.itemsize:
             raise CorruptDataError(f"prefix lookup in {self._info.path}: the answer's counts are not whole numbers")
         return np.frombuffer(entry.counts, dtype=_COUNT)
+
+
+def _are_counts(marks: npt.NDArray[np.integer], total: int) -> bool:
+    """Return whether numbers of rows add up to a total, and none is negative."""
+    if marks.size <= _FEW:  # reducing an array takes longer than adding up a few numbers
+        counts = marks.tolist()
+        return min(counts, default=0) >= 0 and sum(counts) == total
+    return int(marks.min()) >= 0 and int(marks.sum(dtype=np.int64)) == total
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -183,11 +210,10 @@ _LENGTH_MAX: Final = 4096
 _FIRST: Final = np.zeros(1, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class PlainKey:
+class PlainKey(NamedTuple):
     """One key: the values of its columns, and the partition that it is in."""
 
-    values: Sequence[int | str | bytes]
+    values: Sequence[Any]
     partition_id: int | None
 
 
@@ -208,6 +234,9 @@ class PlainKeys:
         self._plain = all(column.type.name in _PLAIN for column in columns)
         self._columns = [(column.name, _PLAIN.get(column.type.name), _check_of(column.type.name)) for column in columns]
         self._schema = pa.schema([column.type.arrow_field(column.name) for column in columns])
+        self._types = self._schema.types
+        self._single = SingleKey.of(self._schema)
+        self._has_one_bucket = info.descriptor.buckets == 1 and not info.descriptor.partitioned_by
 
     def key(self, keys: object) -> PlainKey | None:
         """Return the one key that was given; None when it is not a plain one, or not of a known partition.
@@ -216,7 +245,7 @@ class PlainKeys:
             keys: The argument of `Lookuper.lookup`.
         """
         key = keys[0] if type(keys) is list and len(keys) == 1 else keys
-        if not self._plain or not isinstance(key, Mapping) or len(key) != len(self._columns):
+        if not self._plain or not (type(key) is dict or isinstance(key, Mapping)) or len(key) != len(self._columns):
             return None
         values: list[Any] = []
         for name, kind, is_fit in self._columns:
@@ -231,22 +260,26 @@ class PlainKeys:
 
     def parts(self, keys: Sequence[PlainKey]) -> list[BucketKeys]:
         """Return the parts that look keys up; their positions are those of the keys."""
-        columns = zip(*(key.values for key in keys), strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         table_id = self._info.table_id
+        if len(keys) == 1 and self._single is not None and self._has_one_bucket:
+            (value,) = keys[0].values
+            return [BucketKeys(TableBucket(table_id, None, 0), self._single.encode(value), _FIRST)]
+        columns = zip(*(key.values for key in keys), strict=True)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, self._types, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if len(keys) == 1:
             bucket = TableBucket(table_id, keys[0].partition_id, self._router.bucket_of_first(batch))
-            return [BucketKeys(bucket, batch, _FIRST)]
+            return [BucketKeys(bucket, batch.serialize(), _FIRST)]
+        if self._has_one_bucket:
+            return [BucketKeys(TableBucket(table_id, None, 0), batch.serialize(), np.arange(len(keys)))]
         places: dict[tuple[int | None, int], list[int]] = {}
         for position, (key, number) in enumerate(zip(keys, self._router.buckets_of(batch), strict=True)):
             places.setdefault((key.partition_id, number), []).append(position)
-        return [
-            BucketKeys(
-                TableBucket(table_id, *place), batch if len(places) == 1 else batch.take(pa.array(some)), np.array(some)
-            )
-            for place, some in places.items()
-        ]
+        parts = []
+        for place, some in places.items():
+            chosen = batch if len(places) == 1 else batch.take(pa.array(some))
+            parts.append(BucketKeys(TableBucket(table_id, *place), chosen.serialize(), np.array(some)))
+        return parts
 
     def _partition_id(self, key: Mapping[str, str]) -> int | None:
         try:

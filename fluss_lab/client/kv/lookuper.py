@@ -44,8 +44,9 @@ from fluss_lab.work_pool import WorkPool
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
 
-#: Keys of one call: enough that a call's fixed cost is small beside them, few enough that several calls overlap.
-KEYS_PER_CALL: Final = 8192
+#: Keys of one call: enough that a call's fixed cost is small beside them, few enough that several calls overlap. Two calls of
+#: half as many take a half longer, also at once: a server works on them in turns.
+KEYS_PER_CALL: Final = 16_384
 #: Where the rows are too large for one answer: so many times fewer keys.
 FEWER_KEYS: Final = 4
 #: Calls on their way at once: one is answered while the next is encoded and the last decoded; servers have cores.
@@ -86,7 +87,8 @@ class Lookuper(Closing):
         self._schema = for_pandas(nullable(self._projection.schema))
         self._absent = pa.Table.from_arrays([pa.nulls(1, field.type) for field in self._schema], schema=self._schema)
         self._plain_keys = PlainKeys(connection, info, self._router)
-        self._lookups, self._prefixes = LookupCall(info, self._projection), PrefixCall(info, self._projection)
+        self._lookups = LookupCall(info, self._projection, self._schema)
+        self._prefixes = PrefixCall(info, self._projection, self._schema)
         self._shared: SharedCalls[PlainKey, _Place] = SharedCalls(self._look_up)
         self._starting = threading.Lock()
         self._pool: WorkPool | None = None
@@ -131,7 +133,7 @@ class Lookuper(Closing):
             TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time.
 
-        Cost: a call per bucket's server and 8,192 keys, several at the same time.
+        Cost: a call per bucket's server and 16,384 keys, several at the same time.
         """
         if (key := self._plain_keys.key(keys)) is not None and (one := self._lookup_one(key)) is not None:
             return one
@@ -177,7 +179,7 @@ class Lookuper(Closing):
         if self._connection.has_several_servers:
             (part,) = self._plain_keys.parts((key,))
             try:
-                server = self._connection.leaders((part.bucket,))[part.bucket]
+                server = self._connection.leader(part.bucket)
             except (UnavailableError, NotFoundError):
                 return None
         if (found := self._shared.answer(key, server)) is None:
@@ -190,12 +192,11 @@ class Lookuper(Closing):
         shared_max = SHARED_MAX
         parts = self._plain_keys.parts([each.what for each in asked])
         try:
-            leaders = self._connection.leaders([part.bucket for part in parts])
-            for server in set(leaders.values()):
-                theirs = [part for part in parts if leaders[part.bucket] == server]
-                for part, found in zip(
-                    theirs, self._lookups.send(self._connection.gateway(server), theirs), strict=True
-                ):
+            theirs: dict[int, list[BucketKeys]] = {}
+            for part in parts:
+                theirs.setdefault(self._connection.leader(part.bucket), []).append(part)
+            for server, some in theirs.items():
+                for part, found in zip(some, self._lookups.send(self._connection.gateway(server), some), strict=True):
                     if isinstance(found, RowsFound):
                         self._place(asked, part, found)
                     elif isinstance(found, RecordTooLargeError):
@@ -207,7 +208,7 @@ class Lookuper(Closing):
         return shared_max
 
     def _place(self, asked: Sequence[Asked[PlainKey, _Place]], part: BucketKeys, found: RowsFound) -> None:
-        rows = pa.Table.from_arrays(found.rows.columns, schema=self._schema)
+        rows = pa.Table.from_batches([found.rows])
         is_large = rows.num_rows > 1 and rows.nbytes > _KEPT_BYTES_MAX
         absent, place = (self._absent, 0), 0
         for position, mark in zip(part.positions.tolist(), found.marks.tolist(), strict=True):
@@ -252,7 +253,7 @@ class Lookuper(Closing):
             bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
             keys, positions = run.rows.select(key_columns), run.rows.column(_POSITION).to_numpy()
             for start, stop in pairwise(even_edges(len(positions), keys_max)):
-                yield BucketKeys(bucket, keys.slice(start, stop - start), positions[start:stop])
+                yield BucketKeys(bucket, keys.slice(start, stop - start).serialize(), positions[start:stop])
 
     def _partitions(self, names: set[str]) -> Mapping[str, int]:
         known = self._connection.partitions(self._info, refresh=False) if names else {}

@@ -108,6 +108,10 @@ class OffsetBitmap:
         """Read the same offsets from another place."""
         self._offsets = offsets
 
+    def of_one(self, offset: int) -> int:
+        """Return the row of one offset that is there."""
+        return offset - self._first if self._is_dense else int(self.of(np.array([offset]))[0])
+
     def of(self, offsets: Longs) -> Longs:
         """Return the rows of offsets that are all there. Cost: some 5 ns each, 40 ns where offsets lie far apart."""
         if self._is_dense:
@@ -267,20 +271,45 @@ class ChunkLayout:
         Raises:
             RecordTooLargeError: They would be too much.
         """
-        order = np.argsort(offsets)
-        ascending = offsets[order]
         if 0 < offsets.size <= _SLICED_ROWS_MAX:
-            found = list(self.split(ascending))
-            check_gathered(found)
-            if (sliced := _slice_rows(found, order, columns)) is not None and sliced.schema.equals(answer):
+            places = np.argsort(offsets)
+            few = list(self.split(offsets[places]))
+            check_gathered(few)
+            if (sliced := _slice_rows(few, places, columns)) is not None and sliced.schema.equals(answer):
                 return sliced
-        arrays = self.gather(ascending, columns, schema)
-        if (order[1:] < order[:-1]).any():
+        order, found = self._grouped(offsets)
+        arrays = self._taken(found, columns, schema, GATHERED_BYTES_MAX)
+        if order is not None:
             asked = np.empty(order.size, np.int64)
             asked[order] = np.arange(order.size)
             back = pa.array(asked)
             arrays = [array.take(back) for array in arrays]
         return pa.RecordBatch.from_arrays(arrays, schema=answer)
+
+    def _grouped(self, offsets: Longs) -> tuple[Longs | None, list[tuple[Chunk, Longs]]]:
+        """Return chunks with rows of each, and which of the offsets these are, one after another; None: in their order."""
+        if not offsets.size:
+            return None, []
+        owners = self._starts.searchsorted(offsets, "right") - 1
+        counts = np.bincount(owners)
+        owned = np.flatnonzero(counts)
+        if owned.size == 1:
+            chunk = self.chunks[owned[0]]
+            return None, [(chunk, chunk.places.of(offsets))]
+        # Of numbers of 16 bits a stable sort goes through them twice only.
+        order = np.argsort(owners.astype(np.int16) if len(self.chunks) <= 1 << 15 else owners, kind="stable")
+        parts = np.split(offsets[order], np.cumsum(counts[owned])[:-1])
+        held = [self.chunks[index] for index in owned.tolist()]
+        return order, [(chunk, chunk.places.of(part)) for chunk, part in zip(held, parts, strict=True)]
+
+    def row_of(self, offset: int, columns: list[int], schema: pa.Schema, answer: pa.Schema) -> pa.RecordBatch:
+        """Return columns of the row at one offset that is there, not copied: as `rows_of` does for many, at a tenth of the cost."""
+        chunk = self.chunks[int(self._starts.searchsorted(offset, "right")) - 1]
+        if chunk.data.rows.num_columns > max(columns, default=-1):
+            sliced = chunk.select(columns).slice(chunk.places.of_one(offset), 1)
+            if sliced.schema.equals(answer):
+                return sliced
+        return self.rows_of(np.array([offset]), columns, schema, answer)
 
     def gather(
         self, ascending: Longs, columns: Sequence[int], schema: pa.Schema, bytes_max: int = GATHERED_BYTES_MAX
@@ -296,7 +325,12 @@ class ChunkLayout:
         Raises:
             RecordTooLargeError: They would be more. Nothing was copied.
         """
-        found = list(self.split(ascending))
+        return self._taken(list(self.split(ascending)), columns, schema, bytes_max)
+
+    def _taken(
+        self, found: Sequence[tuple[Chunk, Longs]], columns: Sequence[int], schema: pa.Schema, bytes_max: int
+    ) -> list[pa.Array]:
+        """Return columns of rows of chunks, one chunk after another."""
         check_gathered(found, bytes_max)
         parts = [take_columns(chunk, rows, columns, schema) for chunk, rows in found]
         if len(parts) == 1:

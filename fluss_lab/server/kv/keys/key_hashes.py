@@ -85,9 +85,13 @@ class KeyHash:
             hashes &= self._mask
         return hashes
 
-    def of_one(self, column: pa.Array) -> int:
-        """Return what `of` gives for a single key of one column of up to eight bytes: a tenth of the cost for one."""
-        word = int(fixed_values(column)[0]) ^ int(self._seed)
+    def of_bits(self, bits: int) -> int:
+        """Return what `of` gives for a single key of one column of up to eight bytes: a tenth of the cost for one.
+
+        Args:
+            bits: Of the key, as an unsigned number.
+        """
+        word = bits ^ int(self._seed)
         word ^= word >> 30
         word = word * int(_FIRST) & ALL_BITS
         word ^= word >> 27

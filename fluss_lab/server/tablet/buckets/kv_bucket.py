@@ -23,6 +23,7 @@ from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.records.batch import NO_WRITER, Buffer, encode
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.records.row_sizes import RowLimit
+from fluss_lab.records.single_key import SingleKey
 from fluss_lab.server.folder.remote_storage import KV, bucket_folder
 from fluss_lab.server.kv.change_derivation import KvChange
 from fluss_lab.server.kv.kv_snapshot import SnapshotStore
@@ -111,6 +112,7 @@ class KvBucket:
 
     Attributes:
         key_schema: In which keys are looked up.
+        single_key: Reads single keys; None where they are not one integer.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class KvBucket:
         self.lock = log.lock
         # The key's columns stay as they are, whatever becomes of the table.
         self.key_schema = key_schema(table.descriptor, table.descriptor.schema.primary_key)
+        self.single_key = SingleKey.of(self.key_schema) if store.takes_bits else None
         self._size_max, self._memory = options.size_max, options.memory
         self._row_limit = RowLimit.of(options.size_max, keyed=True)
         self._failure = failure
@@ -349,6 +352,11 @@ class KvBucket:
         """Return which keys have a row, and the rows; call `BucketLog.settle` before the answer."""
         self.check_readable()
         return self.store.lookup(keys, columns)
+
+    def lookup_one(self, bits: int, columns: Sequence[int]) -> pa.RecordBatch:
+        """Return the row of one key, by the bits that `single_key` gives, if there is one; else as `lookup`."""
+        self.check_readable()
+        return self.store.lookup_one(bits, columns)
 
     def prefix_lookup(
         self, prefixes: pa.RecordBatch, columns: Sequence[int]

@@ -56,7 +56,14 @@ def lookup(store: BucketStore, request: Frame[pb.LookupRequest], limits: LookupL
     call = _Call(store, request.message, limits)
 
     def look(each: Any, payload: Sequence[Buffer], answer: Any) -> Buffer:
-        kv, keys, columns = call.take(each, payload, lambda kv: kv.key_schema)
+        kv, columns = call.bucket(each)
+        if kv.single_key is not None and (bits := kv.single_key.decode(payload)) is not None:
+            call.count(1)
+            row = kv.lookup_one(bits, columns)
+            _settle(kv)
+            answer.found = b"\1" if row.num_rows else b"\0"
+            return call.sized(row.serialize(), 1)
+        keys = call.keys(payload, kv.key_schema)
         found, rows = call.rows(kv.lookup, keys, columns, call.first_step(kv, keys))
         _settle(kv)
         answer.found = np.asarray(found, dtype=np.uint8).tobytes()
@@ -78,7 +85,8 @@ def prefix_lookup(
     call = _Call(store, request.message, limits)
 
     def look(each: Any, payload: Sequence[Buffer], answer: Any) -> Buffer:
-        kv, prefixes, columns = call.take(each, payload, lambda kv: prefix_schema(kv.table.descriptor))
+        kv, columns = call.bucket(each)
+        prefixes = call.keys(payload, prefix_schema(kv.table.descriptor))
         counts, rows = call.rows(kv.prefix_lookup, prefixes, columns, _FIRST_PREFIXES)
         _settle(kv)
         answer.counts = np.asarray(counts, dtype="<i4").tobytes()
@@ -139,23 +147,32 @@ class _Call:
             answer.schema_id, answer.records = self.schema_id, b""
             response.payloads.append([rows])
 
-    def take(
-        self, request: Any, payload: Sequence[Buffer], schema_of: Callable[[KvBucket], pa.Schema]
-    ) -> tuple[KvBucket, pa.RecordBatch, tuple[int, ...]]:
-        """Return the rows' bucket, the keys, and the indexes of the columns wanted; all checked."""
+    def bucket(self, request: Any) -> tuple[KvBucket, tuple[int, ...]]:
+        """Return the rows' bucket, and the indexes of the columns wanted, checked."""
         bucket = self._store.get(bucket_of(request, self._message.table_id))
         kv = look_up_bucket(bucket)
         self.schema_id = kv.schema_id
-        columns = check_columns(self._message.projected_fields, bucket, self.schema_id)
-        keys = _decode(payload, schema_of(kv))
-        self._keys += keys.num_rows
+        return kv, check_columns(self._message.projected_fields, bucket, self.schema_id)
+
+    def keys(self, payload: Sequence[Buffer], schema: pa.Schema) -> pa.RecordBatch:
+        """Return the keys, checked and counted."""
+        keys = _decode(payload, schema)
+        self.count(keys.num_rows)
+        return keys
+
+    def count(self, keys: int) -> None:
+        """Count keys.
+
+        Raises:
+            RecordTooLargeError: They are too many, with those of the buckets before.
+        """
+        self._keys += keys
         if self._keys > self._limits.keys_max:
             # On this error a client splits its request.
             raise RecordTooLargeError(
                 f"expected at most {self._limits.keys_max} keys in a call (server.lookup-keys-max), found "
                 f"{self._keys}; ask for fewer at once"
             )
-        return kv, keys, columns
 
     def first_step(self, kv: KvBucket, keys: pa.RecordBatch) -> int:
         """Return how many keys to look up first: all, if rows of the usual size fill no more than a quarter."""
@@ -188,17 +205,29 @@ class _Call:
             said.append(description)
             found.append(rows)
             at += some.num_rows
-            self._bytes += pa.ipc.get_record_batch_size(rows)
-            if self._bytes > self._limits.bytes_max:
-                raise RecordTooLargeError(
-                    f"the rows of {at} keys have {self._bytes} bytes, expected at most {self._limits.bytes_max} in an "
-                    "answer (server.request-size-max); ask for fewer keys or columns at once"
-                )
+            self._count_bytes(pa.ipc.get_record_batch_size(rows), at)
             # As many as should fill half of what is left.
             step = max(step, (self._limits.bytes_max - self._bytes) * at // (2 * max(self._bytes, 1)))
         if len(found) == 1:
             return said[0], found[0].serialize()
         return np.concatenate(said), pa.concat_batches(found).serialize()
+
+    def sized(self, rows: pa.Buffer, keys: int) -> pa.Buffer:
+        """Return the rows of some keys, counted.
+
+        Raises:
+            RecordTooLargeError: They are more than the answer may have, with those of the buckets before.
+        """
+        self._count_bytes(rows.size, keys)
+        return rows
+
+    def _count_bytes(self, size: int, keys: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limits.bytes_max:
+            raise RecordTooLargeError(
+                f"the rows of {keys} keys have {self._bytes} bytes, expected at most {self._limits.bytes_max} in an "
+                "answer (server.request-size-max); ask for fewer keys or columns at once"
+            )
 
 
 def look_up_bucket(bucket: Bucket) -> KvBucket:

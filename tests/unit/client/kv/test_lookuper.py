@@ -14,7 +14,7 @@ import pytest
 
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import lookuper as lookup
-from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall
+from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall, nullable
 from fluss_lab.client.kv.shared_calls import CALLS_AT_ONCE
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
@@ -461,14 +461,15 @@ INFO = TableInfo(TablePath("db", "t"), 7, 1, make_descriptor(COLUMNS, primary_ke
 ONE_ROW = pa.RecordBatch.from_pylist([row(4)], schema=INFO.schema.arrow_schema)
 
 
-def answered(found=b"\1\0", rows=ONE_ROW, bucket=0, error_code=0):
+def answered(found=b"\1\0", rows=ONE_ROW, bucket=0, error_code=0, keys=2):
     entry = pb.PbLookupRespForBucket(bucket_id=bucket, found=found, records=b"", schema_id=1)
     if error_code:
         entry = pb.PbLookupRespForBucket(bucket_id=bucket, error_code=error_code, error_message="no")
-    keys = pa.record_batch({"id": [4, 5]})
-    part = BucketKeys(TableBucket(7, None, 0), keys, np.arange(2))
+    asked = pa.record_batch({"id": range(4, 4 + keys)})
+    part = BucketKeys(TableBucket(7, None, 0), asked.serialize(), np.arange(keys))
     data = rows if isinstance(rows, bytes) else rows.serialize()
-    (answer,) = LookupCall(INFO, Projection(INFO, None)).send(_Answers(entry, payloads=[[data]]), [part])
+    call = LookupCall(INFO, Projection(INFO, None), nullable(INFO.schema.arrow_schema))
+    (answer,) = call.send(_Answers(entry, payloads=[[data]]), [part])
     return answer
 
 
@@ -494,3 +495,11 @@ def test_an_answer_is_taken_when_rows_and_marks_agree():
 def test_an_answer_that_cannot_be_is_refused(found, rows):
     with pytest.raises(CorruptDataError):
         answered(found, rows)
+
+
+def test_an_answer_about_many_keys_that_cannot_be_is_refused():
+    found = b"\1" + bytes(99)
+    assert answered(found, keys=100).marks.tolist() == list(found)
+    for wrong in (bytes(100), b"\1\1" + bytes(98), found + b"\0"):
+        with pytest.raises(CorruptDataError):
+            answered(wrong, keys=100)

@@ -50,6 +50,8 @@ def test_few_rows_are_sliced_as_they_are_taken(rng, monkeypatch, is_altered):
                 assert sliced.equals(store.lookup(asked, wanted)[1])
             sliced.validate(full=True)
             assert found.tolist() == [key in model for key in keys]
+            one = store.lookup_one(keys[0] % 2**32, wanted)
+            assert one.equals(store.lookup(asked.slice(0, 1), wanted)[1])
             assert tuples(sliced) == [tuple(model[key][each] for each in wanted) for key in keys if key in model]
 
 
@@ -57,5 +59,6 @@ def test_one_wide_row_that_is_named_often_is_counted_before_it_is_copied():
     rows = pa.record_batch({"id": [1, 2], "value": ["x" * (GATHERED_BYTES_MAX >> 5), "y"]})
     layout = ChunkLayout((Chunk(KvChunk(0, 1, rows, np.arange(2), np.zeros(2, np.int64))),))
     assert layout.rows_of(np.array([0, 1, 0, 1]), [0, 1], rows.schema, rows.schema)["id"].to_pylist() == [1, 2, 1, 2]
+    assert layout.row_of(1, [1], rows.schema, rows.select([1]).schema).to_pylist() == [{"value": "y"}]
     with pytest.raises(RecordTooLargeError, match="the rows of these keys have"):
         layout.rows_of(np.zeros(33, np.int64), [0, 1], rows.schema, rows.schema)

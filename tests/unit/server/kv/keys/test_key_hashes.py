@@ -11,7 +11,7 @@ import pytest
 
 from fluss_lab.model.types import DataType
 from fluss_lab.server.kv.keys import key_hashes
-from fluss_lab.server.kv.keys.key_hashes import KeyHash
+from fluss_lab.server.kv.keys.key_hashes import KeyHash, fixed_values
 from fluss_lab.server.kv.keys.row_equality import equal_across, equal_rows, equal_values
 from tests.unit.server.kv.kv_kit import NAN, OTHER_NAN, identity, maybe_null, some_value
 
@@ -43,7 +43,7 @@ def test_the_hash_of_one_key_is_that_of_many(name, seed):
     rng, dtype = random.Random(seed), DataType.parse(name)
     keys, hashing = column(dtype, [some_value(rng, dtype, 40) for _ in range(50)]), KeyHash(seed)
     hashes = hashing.of([keys])
-    assert [hashing.of_one(keys.slice(row, 1)) for row in range(50)] == hashes.tolist()
+    assert [hashing.of_bits(int(bits)) for bits in fixed_values(keys)] == hashes.tolist()
 
 
 @pytest.mark.parametrize("name", KEY_TYPES)

@@ -109,6 +109,41 @@ def test_too_many_keys_in_a_call_are_refused(tmp_path):
     assert "server.lookup-keys-max" in answers[1][0].error_message
 
 
+def test_a_single_key_is_answered_as_among_others(tablet, rng):
+    tablet.put(upserts(0, 1_000))
+    for key in (0, 999, 1_000, -1, -(2**63), 2**63 - 1, *(rng.randrange(-1_000, 2_000) for _ in range(50))):
+        for fields in ((), (0,), (0, 2)):
+            one, (other, another) = tablet.lookup(key, fields=fields), tablet.lookup(key, key, fields=fields)
+            assert one == [other] == [another]
+            assert (one[0] is not None) == (0 <= key < 1_000)
+
+
+def test_a_single_key_that_is_none_is_refused(tablet):
+    tablet.put(upserts(0, 3))
+    data = bytearray(tablet.keys([(1,)], ["id"]))
+    data[data.index(b"\xff\xff\xff\xff")] ^= 1
+    answer, _ = tablet.lookup_bytes({0: bytes(data)})[0]
+    assert isinstance(_error(answer), InvalidRecordError)
+
+
+def test_single_keys_count_as_others_do(tmp_path):
+    tablet = KvTablet(tmp_path, server__lookup_keys_max="1").open(0, 1)
+    answers = tablet.lookup_bytes(dict.fromkeys((0, 1), tablet.keys([(1,)], ["id"])))
+    assert not answers[0][0].HasField("error_code")
+    assert isinstance(_error(answers[1][0]), RecordTooLargeError)
+
+
+def test_single_keys_of_many_buckets_share_the_limit_of_an_answer(tmp_path):
+    tablet = KvTablet(tmp_path, server__request_size_max="1mb").open(0, 1, 2)
+    for bucket in range(3):
+        tablet.put([{"id": 1, "name": "x" * 400_000, "score": 0}], bucket=bucket)
+    answers = tablet.lookup_bytes(dict.fromkeys(range(3), tablet.keys([(1,)], ["id"])))
+    refused = [answers[bucket][0].HasField("error_code") for bucket in range(3)]
+    assert refused[0] is False
+    assert refused[-1] is True
+    assert "fewer keys" in answers[2][0].error_message
+
+
 def test_an_answer_too_large_is_refused_before_it_is_made(tmp_path):
     tablet = KvTablet(tmp_path, server__request_size_max="1mb").open(0)
     tablet.put([{"id": i, "name": "x" * 10_000, "score": 0} for i in range(50)])
@@ -298,6 +333,7 @@ def test_with_fsync_rows_that_are_read_are_durable(tmp_path):
     key = tablet.keys([(3,)], ["id"])
     reads = (
         lambda: tablet.lookup_bytes({0: key}),
+        lambda: tablet.lookup_bytes({0: tablet.keys([(3,), (4,)], ["id"])}),
         lambda: tablet.limit_scan(1),
         tablet.begin_scan,
     )
