@@ -63,14 +63,16 @@ class LogRecords:
     @property
     def base_offset(self) -> int:
         """Return the first offset. There is always at least one record."""
-        return first if isinstance(first := self._offsets, int) else int(first[0].as_py())
+        if isinstance(first := self._offsets, int):
+            return first
+        return int(self.offsets[0].as_py())
 
     @property
     def next_offset(self) -> int:
         """Return the offset after the last record."""
         if isinstance(first := self._offsets, int):
             return first + len(self)
-        return int(self._offsets[-1].as_py()) + 1
+        return int(self.offsets[-1].as_py()) + 1
 
     def clip(self, start: int, stop: int) -> LogRecords | None:
         """Return the records with offsets in ``[start, stop)``; None when there are none. No copy."""
