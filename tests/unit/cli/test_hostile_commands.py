@@ -6,6 +6,8 @@ from fluss_lab.cli.commands import commands
 from tests.unit.cli.shell_kit import assert_refused, call
 from tools.cli_reference import commands_of
 
+pytestmark = pytest.mark.slow
+
 #: Names that are no table's, or of none.
 TABLES = (
     "nyc.none", "none.flights", "flights", "", ".", "a.b.c", "nyc.flights;drop", "../../etc/passwd", "nyc.fl\n\x1b[2Jights",

@@ -5,6 +5,8 @@ import pytest
 from fluss_lab.display import LAKE, LOG, Grid, Key, card, html_table
 from tests.unit.display.card_rules import HOSTILE, IDS, IMAGE, check_card
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_card_reads_in_order():
     html = card(

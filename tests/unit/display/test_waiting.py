@@ -13,6 +13,8 @@ from fluss_lab.display.waiting import NotebookView, TerminalView, Waiting, make_
 from tests.unit.display.card_rules import HOSTILE, IDS
 from tests.unit.display.seen_view import SeenView
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def view(monkeypatch):

@@ -13,6 +13,8 @@ from fluss_lab.explorer.texts.column_mask import ColumnMask
 from tests.unit.explorer.explorer_kit import answers, ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = {"id": "bigint", "month": "string", "dest": "string", "delay": "int"}
 IMAGE = "<img src=x onerror=alert(1)>"
 

@@ -15,6 +15,8 @@ from tests.unit.explorer.explorer_kit import answers, ask, refused
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, make_job, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 
+pytestmark = pytest.mark.slow
+
 IMAGE = "<img src=x onerror=alert(1)>"
 DONE = "report(end=True, summary={'rows': 12})"
 

@@ -7,6 +7,8 @@ from fluss_lab.model.times import parse_moment
 from tests.unit.explorer.explorer_kit import ask, refused
 from tests.unit.workbench.lab_kit import LAKE, tier
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def clicks(lab):

@@ -42,6 +42,8 @@ from tests.unit.model.bucketing_reference import (
     with_length,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def every(cases: Sequence[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[str(case.type) for case in cases])

@@ -6,6 +6,8 @@ import pytest
 
 from fluss_lab.errors import FlussError, OffsetOutOfRangeError, UntieredRecordsError
 
+pytestmark = pytest.mark.slow
+
 A, B, C = "2013-01", "2013-02", "2013-03"
 
 

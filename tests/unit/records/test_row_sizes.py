@@ -16,6 +16,8 @@ from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
 from fluss_lab.testing import EmbeddedCluster
 
+pytestmark = pytest.mark.slow
+
 REQUEST_BYTES = 1 << 20
 COLUMNS = {"k": "int", "id": "int", "n": "int", "b": "bytes", "c": "bytes"}
 FORMS: dict[str, dict[str, Any]] = {

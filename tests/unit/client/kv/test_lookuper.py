@@ -35,6 +35,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame
 from fluss_lab.testing import EmbeddedCluster, wait_until
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint", "name": "string", "n": "int"}
 NOTHING = {"id": None, "name": None, "n": None}
 

@@ -21,6 +21,8 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo
 
+pytestmark = pytest.mark.slow
+
 #: Far beyond what any of these needs; a lost record shows as this.
 PATIENCE_S = 20.0
 

@@ -23,6 +23,8 @@ from fluss_lab.model import TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.testing import EmbeddedCluster
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint", "name": "string", "n": "int"}
 
 

@@ -21,6 +21,8 @@ from tests.unit.jobs.test_lab_jobs import HOSTILE_NAMES
 from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
 from tests.unit.jobs.test_notebook_parameters import HOSTILE as HOSTILE_PARAMETERS
 
+pytestmark = pytest.mark.slow
+
 
 def is_json(value):
     """Return whether the store can hold it at all: bytes and lone surrogates it cannot."""

@@ -12,6 +12,8 @@ from fluss_lab.read.changelog import net_changes
 from fluss_lab.read.table_reader import TableReader
 from tests.unit.read.keyed_changes import DAY_MS, agree, found_in
 
+pytestmark = pytest.mark.slow
+
 HOURS_MS = 3 * 3_600_000
 
 

@@ -21,6 +21,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {
     "id": "bigint", "k": "int", "s": "string", "f": "float", "b": "boolean", "dec": "decimal(10,2)", "day": "date",
     "ts": "timestamp(6)", "at": "timestamp_ltz(6)", "r": "row<x int>", "bin": "bytes",

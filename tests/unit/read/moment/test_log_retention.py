@@ -14,6 +14,8 @@ from fluss_lab.read.moment.log_retention import GapWarning
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from tests.unit.read.kit import ModelTable, retain
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 
 

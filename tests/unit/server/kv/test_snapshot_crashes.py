@@ -7,6 +7,8 @@ from tests.unit.server.kv import snapshot_crash
 from tests.unit.server.kv.snapshot_crash import check
 from tests.unit.server.kv.snapshot_kit import SCHEMAS, names, rows_of, write
 
+pytestmark = pytest.mark.slow
+
 POINTS = [
     "kv.snapshot.before_chunks",
     "kv.snapshot.before_live",

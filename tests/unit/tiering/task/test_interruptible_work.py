@@ -13,6 +13,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.task.round_progress import RoundState
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 60.0
 #: Stages of a round, and whether its rows are in the lake when it is stopped there.
 STAGES = {"write": False, "commit": False, "maintain": True, "finish": True}

@@ -18,6 +18,8 @@ from fluss_lab.workbench.load.load_columns import ColumnPlan
 from fluss_lab.workbench.load.load_source import open_source
 from tests.unit.display.seen_view import SeenView
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", None, "c"], "price": [1.5, 2.0, None]})
 
 

@@ -21,6 +21,8 @@ from tests.unit.lake.iceberg.table.test_schema_evolution import altered
 from tests.unit.lake.nessie_like_server import NessieLikeServer
 from tests.unit.lake.rest_server import Fault
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rest(tmp_path):

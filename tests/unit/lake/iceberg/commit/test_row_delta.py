@@ -15,6 +15,8 @@ from fluss_lab.model.json_codec import to_plain
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.rounds import KeyedLake, starts, tags
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"id": "bigint", "name": "string"}
 MERGING = {"iceberg.commit.manifest.min-count-to-merge": "3"}
 

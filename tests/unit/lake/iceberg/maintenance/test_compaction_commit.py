@@ -15,6 +15,8 @@ from tests.unit.lake.nessie_like_server import NessieLikeServer
 from tests.unit.lake.rounds import tags
 from tests.unit.lake.upkeep import Upkeep, check, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def keyed(lake):

@@ -12,6 +12,8 @@ from tests.unit.lake.iceberg.commit.test_rest_commits import QUICK, RestLake
 from tests.unit.lake.rest_server import Fault, RestServer
 from tests.unit.lake.upkeep import COLUMNS, HOUR_MS, Upkeep, keyed_lake
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 #: Of the table of `upkeep`: the empty one, those of three rounds, the first of the compaction's two.
 EXPIRED = 5
