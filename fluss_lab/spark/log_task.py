@@ -54,7 +54,7 @@ def read_task(plan_text: str, task: str, token: str, schema: T.StructType) -> It
             yield from log_batches(connection, info, ranges, schema)
         else:
             part = Share.from_json(task, info, None).plan()
-            yield from keyed_batches(TableSource(connection, info, None), part, schema)
+            yield from _keyed_batches(TableSource(connection, info, None), part, schema)
 
 
 def log_batches(
@@ -69,24 +69,27 @@ def log_batches(
     Raises:
         FlussError: As `read_range`.
     """
-    return _in_spark_types(_records(connection, info, ranges, schema.names), info, schema, rows_max)
+    return in_spark_types(_records(connection, info, ranges, schema.names), info, schema, rows_max)
 
 
-def keyed_batches(
-    source: TableSource, plan: Plan, schema: T.StructType, rows_max: int = BATCH_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a primary-key table's plan, in Spark's Arrow types and batches of up to `rows_max`.
+def _keyed_batches(source: TableSource, plan: Plan, schema: T.StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a primary-key table's plan, in Spark's Arrow types.
 
     Raises:
         FlussError: As `read_rows`.
     """
     columns = make_columns(source.info.schema, schema.names or [source.info.schema.names[0]])
-    return _in_spark_types(read_rows(source, plan, Request(columns, None)), source.info, schema, rows_max)
+    return in_spark_types(read_rows(source, plan, Request(columns, None)), source.info, schema)
 
 
-def _in_spark_types(
-    batches: Iterator[pa.RecordBatch], info: TableInfo, schema: T.StructType, rows_max: int
+def in_spark_types(
+    batches: Iterator[pa.RecordBatch], info: TableInfo, schema: T.StructType, rows_max: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a table's columns in Spark's Arrow types and batches of up to `rows_max`.
+
+    Raises:
+        UnsupportedError: A value that Spark's type does not hold.
+    """
     target = arrow_schema(schema)
     for batch in rebatch(batches, _table_schema(info, schema.names), rows_max):
         yield cast_batch(batch, target)

@@ -47,8 +47,8 @@ ACROSS = (
     ),
     Mutant(
         "rows_that_the_tail_ended_itself_shown", "P4", KEYED_ROWS,
-        "live = batch.filter(pa.array(~dead)) if dead.any() else batch",
-        "live = batch if dead.any() else batch",
+        "            live = without_rows(batch, member_places(batch.column(OFFSET).to_numpy(), self._ended))\n",
+        "            live = batch\n",
         (EVERY_ROW,),
     ),
     Mutant(

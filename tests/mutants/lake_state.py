@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 BUCKET_DELETES = "fluss_lab/lake/iceberg/read/bucket_deletes.py"
-DEAD_ROWS = "fluss_lab/lake/iceberg/read/dead_rows.py"
+ROW_REMOVAL = "fluss_lab/records/row_removal.py"
 FILE_SCAN = "fluss_lab/lake/iceberg/read/data_file_scan.py"
 SMALL_FILES = "fluss_lab/lake/iceberg/read/small_files.py"
 PARQUET_INPUT = "fluss_lab/lake/iceberg/files/parquet_input.py"
@@ -53,9 +53,9 @@ LAKE_STATE = (
         (f"{IN_STATE}::test_every_stop_of_both_delete_modes", f"{IN_STATE}::test_deletes_are_loaded_for_each_stop"),
     ),
     Mutant(
-        "neighbour_of_an_ended_row_dropped", "P4", DEAD_ROWS,
-        "found.append(places[offsets[places] == wanted])",
-        "found.append(places[offsets[places] >= wanted])",
+        "neighbour_of_an_ended_row_dropped", "P4", ROW_REMOVAL,
+        "places[values[places] == within]",
+        "places[values[places] >= within]",
         (f"{IN_STATE}::test_offsets_that_are_no_rows_end_none",),
     ),
     Mutant(
@@ -113,9 +113,9 @@ LAKE_STATE = (
         ),
     ),
     Mutant(
-        "neighbour_of_one_of_few_dead_rows_dropped", "P4", DEAD_ROWS,
-        "left = [rows.slice(low + 1, high - low - 1) for",
-        "left = [rows.slice(low + 1, high - low - 2) for",
+        "neighbour_of_one_of_few_dead_rows_dropped", "P4", ROW_REMOVAL,
+        "pieces = [rows.slice(low + 1, high - low - 1) for",
+        "pieces = [rows.slice(low + 1, high - low - 2) for",
         (f"{IN_DEAD_ROWS}::test_rows_are_left_out_by_their_offsets",),
     ),
     Mutant(

@@ -139,9 +139,15 @@ SPARK_TABLES = (
     ),
     Mutant(
         "rows_of_files_that_the_log_ended_given", "P4", WHOLE,
-        "{part.key: _ended(source, part)}",
-        "{part.key: _ended(source, part)[:0]}",
+        "{part.key: tails.ended(part)}",
+        "{part.key: tails.ended(part)[:0]}",
         (f"{IN_WHOLE}::test_files_and_offsets_come_to_the_rows_at_every_moment",),
+    ),
+    Mutant(
+        "tails_of_all_buckets_kept_without_bound", "P14", WHOLE,
+        "        self._room -= self._room if tail.kept_bytes is None else tail.kept_bytes\n",
+        "",
+        (f"{IN_WHOLE}::test_all_buckets_rows_together_have_no_more_than_the_room",),
     ),
     Mutant(
         "rows_before_the_first_one_wanted_given", "P4", WHOLE,

@@ -10,6 +10,7 @@ TAILS_AHEAD = "fluss_lab/read/union/tails_ahead.py"
 TAKING = "fluss_lab/read/moment/read_point_choice.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
 IN_KEYED = "tests/unit/read/union/test_keyed_boundaries.py"
+IN_WHOLE = "tests/unit/read/union/test_whole_files.py"
 IN_TAILS_AHEAD = "tests/unit/read/union/test_tails_ahead.py"
 
 #: P4: a union read equals the model at its read point.
@@ -29,6 +30,14 @@ UNION_READING = (
         "return each.tail if each.is_whole else None",
         "return each.tail",
         (f"{IN_TAILS_AHEAD}::test_an_error_met_ahead_is_the_reader_s_to_meet_again",),
+    ),
+    Mutant(
+        "tail_taken_for_that_of_a_part_planned_again",
+        "P4",
+        TAILS_AHEAD,
+        "return tail if tail is not None and tail.part is part else None",
+        "return tail",
+        (f"{IN_WHOLE}::test_what_was_looked_at_comes_to_the_same_rows_whatever_moves_then[0]",),
     ),
     Mutant(
         "tails_read_ahead_without_end",
@@ -52,8 +61,8 @@ UNION_READING = (
         "rows_that_the_log_ended_itself_kept",
         "P4",
         KEYED_ROWS,
-        "dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended)",
-        "dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended[:0])",
+        "member_places(batch.column(OFFSET).to_numpy(), self._ended)",
+        "member_places(batch.column(OFFSET).to_numpy(), self._ended[:0])",
         (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
     ),
     Mutant(

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.change_masks import ended_offsets, membership_mask, write_mask
+from fluss_lab.read.union.change_masks import ended_offsets, write_mask
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_undo import live_rows
 from fluss_lab.read.union.read_columns import OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
+from fluss_lab.records.row_removal import boolean_array, member_places, without_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,19 +85,32 @@ class Tail:
     """The log's end of a part: which rows of the lake it ends, and its own rows.
 
     It is read by `look`; where that found too much to keep, again for its rows.
+
+    Args:
+        source: The table.
+        part: Whose end, below its stop.
+        request: Which columns the rows have.
+        bytes_max: How many bytes of rows are kept at most; 0: none are, and the first pass reads no more than it takes to
+            tell what is ended. None: `TAIL_BYTES`.
     """
 
-    def __init__(self, source: TableSource, part: BucketPart, request: Request) -> None:
+    def __init__(self, source: TableSource, part: BucketPart, request: Request, bytes_max: int | None = None) -> None:
+        self.part = part
         self._source = source
-        self._part = part
         self._request = request
+        self._bytes_max = TAIL_BYTES if bytes_max is None else bytes_max
         self._names = request.columns.inner(part.filter, in_lake=False)
         self._row_stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
         #: The rows wanted, still with those that later records end; None: there are too many to keep.
-        self._kept: list[pa.RecordBatch] | None = []
+        self._kept: list[pa.RecordBatch] | None = [] if self._bytes_max else None
         # A row is ended by a later record: what is before the first row wanted ends none.
         self._start = max(part.start, part.lake_stop)
         self._ended = np.empty(0, dtype=np.int64)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Return how large the rows are that are kept; None: they are not."""
+        return None if self._kept is None else sum(batch.nbytes for batch in self._kept)
 
     def ended_before(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
@@ -107,8 +121,7 @@ class Tail:
         kept = self._kept if self._kept is not None else self._again()
         position = self._start
         for batch in kept:
-            dead = membership_mask(batch.column(OFFSET).to_numpy(), self._ended)
-            live = batch.filter(pa.array(~dead)) if dead.any() else batch
+            live = without_rows(batch, member_places(batch.column(OFFSET).to_numpy(), self._ended))
             if live.num_rows:
                 position = int(live.column(OFFSET)[-1].as_py()) + 1
             if live.num_rows or self._request.step_rows is not None:
@@ -118,9 +131,9 @@ class Tail:
         """Read the whole tail, for what it ends. To be done before all else; yields between the log's answers."""
         found: list[NDArray[np.int64]] = []
         position, size = self._start, 0
-        wanted = self._start < self._row_stop
-        while position < self._part.stop:
-            for records in self._records(position, self._part.stop, self._names if wanted else [], previous=True):
+        wanted = self._kept is not None and self._start < self._row_stop
+        while position < self.part.stop:
+            for records in self._records(position, self.part.stop, self._names if wanted else [], previous=True):
                 found.append(ended_offsets(records))
                 position = records.next_offset
                 yield None
@@ -129,7 +142,7 @@ class Tail:
                     size += batch.nbytes
                     if batch.num_rows:
                         self._kept.append(batch)
-                    if size > TAIL_BYTES:
+                    if size > self._bytes_max:
                         self._kept, wanted = None, False
                         break
         ended = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
@@ -141,7 +154,7 @@ class Tail:
             yield self._own(records)
 
     def _records(self, start: int, stop: int, names: list[str], *, previous: bool) -> Iterator[LogRecords]:
-        source, part = self._source, self._part
+        source, part = self._source, self.part
         found = read_range(
             source.connection, source.info, part.bucket, start, stop, partition=part.partition,
             projection=stored_columns(source.info, names), lake=False, previous_offsets=previous,
@@ -153,6 +166,6 @@ class Tail:
         written = write_mask(records)
         if records.next_offset > self._row_stop:
             written &= records.offsets.to_numpy() < self._row_stop
-        batch = of_records(records, self._part.bucket.bucket, self._request.columns.fields(self._names))
-        batch = batch.filter(pa.array(written))
-        return batch if self._part.filter is None else self._part.filter.apply(batch)
+        batch = of_records(records, self.part.bucket.bucket, self._request.columns.fields(self._names))
+        batch = batch.filter(boolean_array(written))
+        return batch if self.part.filter is None else self.part.filter.apply(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from math import prod
@@ -31,7 +31,7 @@ from fluss_lab.read.moment.log_retention import check_gaps
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
-from fluss_lab.read.union.pk_merge import keyed_rows
+from fluss_lab.read.union.pk_merge import Tail, keyed_rows
 from fluss_lab.read.union.pk_plan import place_part
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection, TimesGoneError
@@ -279,11 +279,19 @@ def _splits(
 # -- execution ---------------------------------------------------------------------------------------------------------
 
 
-def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail] = ()
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a plan by partition, bucket and offset.
 
     Where a part has moved from the log to the lake since planning, or a lake snapshot was expired, what is left is
     planned again from the newest snapshot: the rows are the same.
+
+    Args:
+        source: The table.
+        plan: The parts to read.
+        request: What is wanted of them.
+        looked: Tails of some of the parts that were looked at before, for the same request.
 
     Raises:
         OffsetOutOfRangeError: Records of the read point are held neither in the cluster nor in the lake any more.
@@ -293,7 +301,7 @@ def read_rows(source: TableSource, plan: Plan, request: Request) -> Iterator[pa.
     if source.info.is_log_table:
         yield from _read_parts(source, plan, request)
         return
-    with TailsAhead(source, plan.parts, request) as ahead:
+    with TailsAhead(source, plan.parts, request, looked) as ahead:
         yield from _read_parts(source, plan, request, ahead)
 
 

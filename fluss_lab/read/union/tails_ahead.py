@@ -44,12 +44,16 @@ class TailsAhead(Closing):
         source: The table.
         parts: In the order in which they are read.
         request: What is wanted of them.
+        looked: Tails of some of the parts that were looked at before.
     """
 
-    def __init__(self, source: TableSource, parts: Sequence[BucketPart], request: Request) -> None:
+    def __init__(
+        self, source: TableSource, parts: Sequence[BucketPart], request: Request, looked: Sequence[Tail] = ()
+    ) -> None:
+        self._looked = {tail.part.key: tail for tail in looked}
         takes_all = request.limit is None and request.step_rows is None and not source.info.is_log_table
         # The reader looks at the first by itself, at the same time.
-        wanted = [part for part in parts[1:] if not part.live and part.lake_stop < part.stop] if takes_all else []
+        wanted = [part for part in parts[1:] if self._is_unread(part)] if takes_all else []
         self._pending = deque(_Ahead(source, part, request) for part in wanted)
         # A queue of permits: a semaphore's lock could be left acquired by an interrupt.
         self._room: SimpleQueue[None] = SimpleQueue()
@@ -66,6 +70,8 @@ class TailsAhead(Closing):
         Raises:
             KeyboardInterrupt: The main thread was interrupted.
         """
+        if (tail := self._tail_of(part)) is not None:
+            return tail
         if not any(each.part is part for each in self._pending):
             return None
         while True:
@@ -79,6 +85,15 @@ class TailsAhead(Closing):
         """Have the thread end after the answer that it waits for."""
         self._is_closed = True
         self._room.put(None)
+
+    def _is_unread(self, part: BucketPart) -> bool:
+        return not part.live and part.lake_stop < part.stop and self._tail_of(part) is None
+
+    def _tail_of(self, part: BucketPart) -> Tail | None:
+        """Return the tail of a part that was looked at before there was a reader."""
+        tail = self._looked.get(part.key)
+        # A bucket's part that was planned again is another one.
+        return tail if tail is not None and tail.part is part else None
 
     def _run(self, pending: Sequence[_Ahead]) -> None:
         for each in pending:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_merge import Tail
-from fluss_lab.read.union.read_columns import OFFSET, make_columns
 from fluss_lab.read.union.read_parts import BucketPart, Plan, Request
+from fluss_lab.read.union.read_plan import read_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,29 +39,88 @@ class WholeFiles:
     dead: NDArray[np.int64]
 
 
-def whole_files(source: TableSource, plan: Plan) -> list[WholeFiles] | None:
+class Tails:
+    """The log's part of a plan: its rows are those of the log's ends that these did not end themselves.
+
+    What is looked at for the offsets that it ends keeps its rows, as far as there is room for those of all buckets.
+
+    Args:
+        source: The table.
+        plan: The whole.
+        request: Which columns the rows have.
+        bytes_max: How many bytes of rows are kept at most, of all buckets together; 0: the rows are not wanted here.
+
+    Attributes:
+        plan: The log's part.
+    """
+
+    def __init__(self, source: TableSource, plan: Plan, request: Request, bytes_max: int) -> None:
+        self.plan = Plan(tuple(_tails(plan)), None)
+        self._source, self._request = source, request
+        self._parts = {part.key: part for part in self.plan.parts}
+        self._room = bytes_max
+        self._looked: list[Tail] = []
+
+    def ended(self, part: BucketPart) -> NDArray[np.int64]:
+        """Return the offsets, ascending, of rows in the files of a bucket that the log's end ends.
+
+        Args:
+            part: Of the whole plan.
+
+        Raises:
+            FlussError: As `read_range`.
+
+        Cost: the log's end is read once, with its rows as long as all before had room.
+        """
+        if (own := self._parts.get(part.key)) is None:
+            return np.empty(0, dtype=np.int64)
+        tail = Tail(self._source, own, self._request, self._room)
+        for _ in tail.look():
+            pass
+        # Where one had no room, the others' would be in vain: all together are too much.
+        self._room -= self._room if tail.kept_bytes is None else tail.kept_bytes
+        self._looked.append(tail)
+        return tail.ended_before(own.lake_stop)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with the columns wanted.
+
+        Raises:
+            FlussError: As `read_rows`.
+
+        Cost: what was not kept is read.
+        """
+        return read_rows(self._source, self.plan, self._request, self._looked)
+
+
+def log_records(plan: Plan) -> int:
+    """Return how many records the log's part of a plan has."""
+    return sum(part.stop - part.lake_stop for part in plan.parts)
+
+
+def whole_files(source: TableSource, plan: Plan, tails: Tails) -> list[WholeFiles] | None:
     """Return the lake's part of a plan, bucket by bucket; None where it takes more to read it than files and offsets.
+
+    Args:
+        source: The table.
+        plan: The whole.
+        tails: Its log's part; that of buckets with files is looked at.
 
     Raises:
         OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
         CorruptDataError: What deletes rows of the files is missing or damaged.
 
-    Cost: the log's end is read for what it ends, without its rows, and what deletes rows of the files.
+    Cost: the log's end is read (see `Tails.ended`), and what deletes rows of the files.
     """
     if not all(_is_whole(part) for part in plan.parts) or _tail_records(plan) > TAIL_RECORDS_MAX:
         return None
     found = []
     for part in plan.parts:
         if part.splits:
-            if (files := _files(source, part)) is None:
+            if (files := _files(source, part, tails)) is None:
                 return None
             found.append(files)
     return found
-
-
-def tails(plan: Plan) -> Plan:
-    """Return the log's part of a plan: its rows are those of the log's end that it did not end itself."""
-    return Plan(tuple(_tails(plan)), None)
 
 
 def _tails(plan: Plan) -> Iterator[BucketPart]:
@@ -81,8 +141,8 @@ def _tail_records(plan: Plan) -> int:
     return sum(part.stop - part.lake_stop for part in plan.parts if part.splits)
 
 
-def _files(source: TableSource, part: BucketPart) -> WholeFiles | None:
-    stops, ended = {part.key: part.lake_stop}, {part.key: _ended(source, part)}
+def _files(source: TableSource, part: BucketPart, tails: Tails) -> WholeFiles | None:
+    stops, ended = {part.key: part.lake_stop}, {part.key: tails.ended(part)}
     dead = source.lake_source.dead_offsets(part.splits, stops=stops, ended=ended)
     if dead is None:
         return None
@@ -90,13 +150,3 @@ def _files(source: TableSource, part: BucketPart) -> WholeFiles | None:
     clean = tuple(split for split, offsets in paired if not len(offsets))
     holed = tuple(split for split, offsets in paired if len(offsets))
     return WholeFiles(part, clean, holed, np.concatenate(dead))
-
-
-def _ended(source: TableSource, part: BucketPart) -> NDArray[np.int64]:
-    """Return the offsets, ascending, of rows in the files that the log's end ends."""
-    # No row of the end itself: only what it ends is read.
-    request = Request(make_columns(source.info.schema, [OFFSET]), None)
-    tail = Tail(source, replace(part, row_stop=part.lake_stop, filter=None), request)
-    for _ in tail.look():
-        pass
-    return tail.ended_before(part.lake_stop)

@@ -17,10 +17,11 @@ import pyarrow as pa
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.read.filter import predicates
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET
-from fluss_lab.read.union.read_parts import MOVED, Plan
+from fluss_lab.read.union.pk_merge import TAIL_BYTES
+from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, make_columns
+from fluss_lab.read.union.read_parts import MOVED, Plan, Request
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.read.union.whole_files import WholeFiles, tails, whole_files
+from fluss_lab.read.union.whole_files import Tails, WholeFiles, log_records, whole_files
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
 from fluss_lab.spark.source.spark_types import stored_schema, wanted_schema
 
@@ -62,15 +63,20 @@ class KeyedRead:
     """
 
     files: Sequence[WholeFiles]
-    tails: Plan
+    tails: Tails
 
 
-def keyed_read(scan: Scan) -> KeyedRead | None:
+def keyed_read(session: SparkSession, scan: Scan, names: Sequence[str]) -> KeyedRead | None:
     """Return what a scan of a primary-key table reads, if the JVM can read the files; None: tasks merge its buckets.
 
     Tasks do where there is more to it than files and offsets (a limit, an earlier moment within a file, deletes by other
     engines, rows that neither lake nor log have alone), where the offsets are spread too widely, and where the plan did
     not last: they plan again.
+
+    Args:
+        session: Where the frame is to be.
+        scan: The scan.
+        names: The columns that the frame's parts have.
 
     Cost: the read point is taken and the read is planned; see `whole_files`.
     """
@@ -78,15 +84,25 @@ def keyed_read(scan: Scan) -> KeyedRead | None:
     if scan.limit is not None or (where is not None and _computes(where.predicate)):
         return None
     source, plan = scan.source, scan.plan()
+    tails = _tails(session, source, plan, names)
     try:
-        files = whole_files(source, plan)
+        files = whole_files(source, plan, tails)
         if not files or not _fits(files):
             return None
         # Spark leaves empty files out without a word, and believes footers.
         source.lake_source.check_files([split for each in files for split in each.part.splits])
     except (*MOVED, CorruptDataError):
         return None
-    return KeyedRead(files, tails(plan))
+    return KeyedRead(files, tails)
+
+
+def _tails(session: SparkSession, source: TableSource, plan: Plan, names: Sequence[str]) -> Tails:
+    """Return the log's part of a plan, which keeps its rows where they are to be written to a file."""
+    from fluss_lab.spark.source.log_range_source import tail_size_max
+
+    size_max = tail_size_max(session, source, log_records(plan))
+    # In memory never more than one bucket's tail may be of any reader.
+    return Tails(source, plan, Request(make_columns(source.info.schema, names), None), min(size_max, TAIL_BYTES))
 
 
 def _computes(node: predicates.Predicate) -> bool:
@@ -116,20 +132,20 @@ def keyed_frames(session: SparkSession, source: TableSource, read: KeyedRead, sc
         if each.holed:
             by_partition.setdefault(each.part.partition, []).append(each)
     frames += [FramePart(LAKE, _without_dead(session, source, holed, schema)) for holed in by_partition.values()]
-    if read.tails.parts:
+    if read.tails.plan.parts:
         frames.append(FramePart(LOG, _tail_frame(session, source, read.tails, schema)))
     return frames
 
 
-def _tail_frame(session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType) -> DataFrame:
+def _tail_frame(session: SparkSession, source: TableSource, tails: Tails, schema: T.StructType) -> DataFrame:
     """Return the log's rows: of a small tail a scan of its own, for the lake's leave out offsets that are no tail's."""
     from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
 
     fields = file_fields(source, schema, in_lake=False)
-    with keyed_tail(session, source, plan, schema, fields) as tail:
+    with keyed_tail(session, source, tails, schema, fields) as tail:
         if tail is not None:
             return parquet_frame(session, source, (), schema, tail)
-    return keyed_log_frame(session, source.connection, source.info, plan, schema)
+    return keyed_log_frame(session, source.connection, source.info, tails.plan, schema)
 
 
 def _without_dead(

@@ -19,9 +19,9 @@ from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.row_export import ROW_GROUP_ROWS
 from fluss_lab.read.union.read_parts import Plan
-from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX
+from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX, Tails, log_records
 from fluss_lab.spark.log_source import FORMAT, PLAN, TASKS, TOKEN, LogSource
-from fluss_lab.spark.log_task import LogPlan, keyed_batches, log_batches
+from fluss_lab.spark.log_task import LogPlan, in_spark_types, log_batches
 from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN, row_shares
 from fluss_lab.spark.source.tail_files import TailFile, tail_files
 
@@ -74,19 +74,25 @@ def log_tail(
 
 
 def keyed_tail(
-    session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, fields: T.StructType
+    session: SparkSession, source: TableSource, tails: Tails, schema: T.StructType, fields: T.StructType
 ) -> AbstractContextManager[TailFile | None]:
     """Return a block's file with the rows of a primary-key table in the log's part of a read; None: tasks read them.
 
     Args:
-        plan: That part alone.
+        tails: That part, with the columns of the schema.
 
-    All else is as in `log_tail`.
+    All else is as in `log_tail`; what of the rows was kept is not read again.
     """
-    records = sum(part.stop - part.start for part in plan.parts)
-    batches = keyed_batches(source, plan, schema, ROW_GROUP_ROWS)
+    batches = in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS)
     # How many of the records are rows is not known.
-    return _written_file(session, source, fields, batches, records, None)
+    return _written_file(session, source, fields, batches, log_records(tails.plan), None)
+
+
+def tail_size_max(session: SparkSession, source: TableSource, records: int) -> int:
+    """Return how large a file with so many records of the log may become; 0: tasks read them."""
+    size_max = SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options)
+    is_written = 0 < records <= TAIL_RECORDS_MAX and size_max and tail_files(session.sparkContext) is not None
+    return size_max if is_written else 0
 
 
 @contextmanager
@@ -98,8 +104,8 @@ def _written_file(
     records: int,
     rows: int | None,
 ) -> Iterator[TailFile | None]:
-    size_max = SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options)
-    files = tail_files(session.sparkContext) if 0 < records <= TAIL_RECORDS_MAX and size_max else None
+    size_max = tail_size_max(session, source, records)
+    files = tail_files(session.sparkContext) if size_max else None
     if files is None:
         yield None
         return

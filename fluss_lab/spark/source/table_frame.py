@@ -61,8 +61,6 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     source, keyed = scan.source, None
     if not _is_in_files(source):
         return scan_by_tasks(session, scan)
-    if not source.info.is_log_table and (keyed := keyed_read(scan)) is None:
-        return scan_by_tasks(session, scan)
     from pyspark.sql import functions as F  # noqa: N812
 
     names = list(scan.columns.names)
@@ -72,6 +70,8 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     if limited:
         helpers += ["__bucket", OFFSET, *source.info.descriptor.partitioned_by]
     inner = list(dict.fromkeys([*names, *helpers]))
+    if not source.info.is_log_table and (keyed := keyed_read(session, scan, inner)) is None:
+        return scan_by_tasks(session, scan)
 
     def parts(schema: T.StructType) -> list[FramePart]:
         if keyed is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,13 +10,12 @@ import pyarrow as pa
 
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
+from fluss_lab.records.row_removal import boolean_array, member_places, slice_ascending, without_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
-#: Where at most one in so many rows is dead, what lies between is copied piece by piece: twice as fast as a filter.
-FEW_DEAD: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,7 @@ class DeadRows:
             if self.stop is not None and values[-1] >= self.stop:
                 rows = rows.slice(0, int(np.searchsorted(values, self.stop)))
                 values = values[: rows.num_rows]
-            if len(dead := self.places(values)):
-                rows = _dropped(rows, dead)
+            rows = without_rows(rows, self.places(values))
         if self.keys is not None and self.keys.names and rows.num_rows:
             gone = self.keys.deleted(pa.Table.from_batches([rows]), self.number)
             rows = rows.filter(boolean_array(~gone)) if gone.any() else rows
@@ -66,38 +63,10 @@ class DeadRows:
 
     def places(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where among ascending offsets dead ones are, in no order; one may come twice. Stop and keys apart."""
-        found: list[NDArray[np.int64]] = []
-        for each in self.offsets if len(offsets) else ():
-            wanted = slice_ascending(each, int(offsets[0]), int(offsets[-1]) + 1)
-            if len(wanted):
-                places = offsets.searchsorted(wanted)
-                found.append(places[offsets[places] == wanted])
+        found = [places for each in self.offsets if len(places := member_places(offsets, each))]
         return found[0] if len(found) == 1 else np.concatenate(found) if found else NO_NUMBERS
 
     def count_in(self, first: int, stop: int) -> int:
         """Return how many of the offsets of a range are dead, where each of the range is a row's."""
         found = [part for part in (slice_ascending(each, first, stop) for each in self.offsets) if len(part)]
         return len(found[0]) if len(found) == 1 else len(np.unique(np.concatenate(found))) if found else 0
-
-
-def _dropped(rows: pa.RecordBatch, dead: NDArray[np.int64]) -> pa.RecordBatch:
-    """Return rows without those at some places, which are in no order and may come twice."""
-    if len(dead) > rows.num_rows // FEW_DEAD:
-        alive = np.ones(rows.num_rows, dtype=bool)
-        alive[dead] = False
-        return rows.filter(boolean_array(alive))
-    edges = [-1, *np.unique(dead).tolist(), rows.num_rows]
-    left = [rows.slice(low + 1, high - low - 1) for low, high in pairwise(edges) if high - low > 1]
-    return pa.concat_batches(left) if left else rows.slice(0, 0)
-
-
-def slice_ascending(ascending: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
-    """Return those of ascending numbers that are in ``[first, stop)``. No copy."""
-    low, high = ascending.searchsorted((first, stop))
-    return ascending[low:high]
-
-
-def boolean_array(values: NDArray[np.bool_]) -> pa.BooleanArray:
-    """Return booleans as Arrow has them; seven times as fast as `pa.array`."""
-    bits = np.packbits(values, bitorder="little")
-    return pa.BooleanArray.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])

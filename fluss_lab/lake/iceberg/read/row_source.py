@@ -24,13 +24,14 @@ from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_error
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
 from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, EndedCache, applies, deletes_text
 from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileScan, WantedFile
-from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows, slice_ascending
+from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
+from fluss_lab.records.row_removal import slice_ascending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

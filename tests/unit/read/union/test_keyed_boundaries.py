@@ -87,7 +87,7 @@ def test_what_the_log_ends_is_not_read_from_the_lake(make_keyed):
     assert table.scan(["id"], "id = 3 and name = 'a'").count() == 0
 
 
-@pytest.mark.parametrize("tail_bytes", [0, 64 << 20], ids=["read twice", "kept"])
+@pytest.mark.parametrize("tail_bytes", [0, 1, 64 << 20], ids=["read twice", "kept at first", "kept"])
 def test_a_read_that_has_begun_ends_right_whatever_moves_under_it(make_keyed, monkeypatch, tail_bytes):
     monkeypatch.setattr(pk_merge, "TAIL_BYTES", tail_bytes)
     table = make_keyed()

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_lab.lake.iceberg.read import dead_rows
-from fluss_lab.lake.iceberg.read.dead_rows import DeadRows, boolean_array
+from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
+from fluss_lab.records import row_removal
 
 
 @pytest.mark.parametrize("few", [1, 2, 5, 1024])
 def test_rows_are_left_out_by_their_offsets(rng, monkeypatch, few):
-    monkeypatch.setattr(dead_rows, "FEW_DEAD", few)
+    monkeypatch.setattr(row_removal, "FEW_REMOVED", few)
     for _ in range(60):
         offsets = sorted(rng.sample(range(90), rng.randrange(60)))
         texts = pa.array([None if each % 5 == 0 else f"t{each}" for each in offsets], pa.string())
@@ -32,9 +32,3 @@ def test_rows_are_left_out_by_their_offsets(rng, monkeypatch, few):
         assert found.to_pylist() == [
             row for row in batch.to_pylist() if row["__offset"] not in gone and (stop is None or row["__offset"] < stop)
         ]
-
-
-def test_booleans_become_arrow_s():
-    for count in (0, 1, 7, 8, 9, 1000):
-        values = np.arange(count) % 3 == 0
-        assert boolean_array(values).equals(pa.array(values))
