@@ -71,7 +71,7 @@ class LogRecords:
     def next_offset(self) -> int:
         """Return the offset after the last record."""
         if isinstance(first := self._offsets, int):
-            return first + len(self)
+            return first + int(self.rows.num_rows)
         return int(self.offsets[-1].as_py()) + 1
 
     def clip(self, start: int, stop: int) -> LogRecords | None:

@@ -23,7 +23,7 @@ TIMESTAMP: Final = "__timestamp"
 #: Rows of a batch that a reader is given: big enough for vectorised work, small enough to hold many.
 BATCH_ROWS: Final = 65_536
 #: Records that are worth the work on a batch, some 100 microseconds.
-GATHERED_ROWS: Final = 8_192
+GATHERED_ROWS: Final = 4_096
 _UNBOUNDED_BITS: Final = 1 << 20
 
 
@@ -48,15 +48,16 @@ class Columns:
             fields.append(pa.field(SOURCE_COLUMN, pa.string(), nullable=False))
         return pa.schema(fields)
 
-    def inner(self, where: Filter | None, *, in_lake: bool) -> list[str]:
-        """Return the columns to fetch: those given, those that the filter needs here, and the offset.
+    def inner(self, where: Filter | None, *, in_lake: bool, offset: bool = True) -> list[str]:
+        """Return the columns to fetch: those given, those that the filter needs here, and the offset, unless it is known without.
 
         A file reader filters by itself where it can, so the filter's columns need not leave it.
         """
         needed = list(self.names)
         if where is not None and (where.left_over or not in_lake):
             needed += sorted(where.columns)
-        needed.append(OFFSET)
+        if offset:
+            needed.append(OFFSET)
         return list(dict.fromkeys(needed))
 
     def fields(self, names: Iterable[str]) -> pa.Schema:
@@ -115,6 +116,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def of_records(records: LogRecords, bucket: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return records of the log as a batch of a schema of user's and system columns."""
+    if records.rows.schema.equals(schema):
+        return records.rows
     arrays = []
     for field in schema:
         match field.name:

@@ -367,7 +367,7 @@ def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
     if position >= stop:
         return
-    names = request.columns.inner(part.filter, in_lake=False)
+    names = request.columns.inner(part.filter, in_lake=False, offset=False)
     schema = request.columns.fields(names)
     # Without the lake: what has moved there is planned again, with its files pruned by the filter.
     found = read_range(
