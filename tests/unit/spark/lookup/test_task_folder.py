@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import suppress
 
 import pytest
 
@@ -44,8 +45,18 @@ def test_without_a_place_there_is_none(monkeypatch, local):
     assert os.listdir(local) == []
 
 
-def test_locks_go_with_the_block():
-    before = len(os.listdir("/proc/self/fd"))
+def test_locks_go_with_the_block(local):
+    with task_folder("run", "join", 0):
+        assert len(open_below(local)) == 1
     with pytest.raises(ValueError, match="x"), task_folder("run", "join", 0):
         raise ValueError("x")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_below(local)
+
+
+def open_below(folder):
+    """Return the files in a folder that this process has open; others may come and go meanwhile."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [each for each in found if each.startswith(f"{folder}/")]
