@@ -15,7 +15,7 @@ from fluss_lab.explorer.explored_lab import ExploredLab
 from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.request_queue import RequestQueue
 from fluss_lab.explorer.view_script import view_script, view_style
 from fluss_lab.model import TablePath
 
@@ -45,7 +45,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
     ) -> None:
         self._model = ExplorerModel(lab, name, mask, read_only=read_only)
         widget = weakref.ref(self)
-        self._worker = RequestWorker(self._model.steps, lambda answer: _send(widget(), answer))
+        self._worker = RequestQueue(self._model.steps, lambda answer: _send(widget(), answer))
         opening = {"table": None if table is None else str(table), "read_only": read_only}
         super().__init__(saved=json.dumps(opening))
         if hasattr(self.comm, "_reply_subshell_for"):

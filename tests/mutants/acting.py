@@ -3,12 +3,12 @@
 from tests.mutants.mutant import Mutant
 
 ACTIONS = "fluss_lab/explorer/table_actions.py"
-WORKER = "fluss_lab/explorer/request_worker.py"
+WORKER = "fluss_lab/explorer/request_queue.py"
 FORM = "fluss_lab/explorer/screens/record_form.py"
 VALUES = "fluss_lab/explorer/texts/typed_values.py"
 
 IN_ACTIONS = "tests/unit/explorer/test_table_actions.py"
-IN_WORKER = "tests/unit/explorer/test_request_worker.py"
+IN_WORKER = "tests/unit/explorer/test_request_queue.py"
 IN_FORM = "tests/unit/explorer/test_record_form.py"
 IN_VALUES = "tests/unit/explorer/test_typed_values.py"
 

@@ -10,7 +10,7 @@ GRID = "fluss_lab/explorer/screens/grid_rows.py"
 ROWS = "fluss_lab/explorer/screens/row_answers.py"
 TABLES = "fluss_lab/explorer/screens/shown_tables.py"
 TAIL = "fluss_lab/explorer/screens/live_tail.py"
-WORKER = "fluss_lab/explorer/request_worker.py"
+WORKER = "fluss_lab/explorer/request_queue.py"
 
 IN_PAGES = "tests/unit/read/changelog/test_change_pages.py"
 IN_CHANGES = "tests/unit/explorer/test_changes.py"
@@ -18,7 +18,7 @@ IN_DIFF = "tests/unit/explorer/test_diff_answers.py"
 IN_GRID = "tests/unit/explorer/test_grid_rows.py"
 IN_MODEL = "tests/unit/explorer/test_explorer_model.py"
 IN_TAIL = "tests/unit/explorer/test_live_tail.py"
-IN_WORKER = "tests/unit/explorer/test_request_worker.py"
+IN_WORKER = "tests/unit/explorer/test_request_queue.py"
 
 EXPLORING = (
     # P11: no record is missing between those that are shown.

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 IN_STREAM_LOSSES = "tests/unit/spark/source/test_stream_losses.py"
 IN_SINK_JOURNAL = "tests/unit/spark/sink/test_sink_journal.py"
 OFFSETS = "fluss_lab/read/changelog/stream_offsets.py"
+ADMISSION = "fluss_lab/read/changelog/admission_control.py"
 STREAM = "fluss_lab/read/changelog/table_stream.py"
 COMMIT = "fluss_lab/spark/sink/sink_commit.py"
 SENDING = "fluss_lab/spark/sink/sink_resend.py"
@@ -63,10 +64,10 @@ SOURCE = (
     Mutant(
         "small_limits_serve_the_first_bucket",
         "P4",
-        OFFSETS,
+        ADMISSION,
         "hungry.sort(key=lambda index: (index - turn) % len(backlogs))",
         "hungry.sort(key=lambda index: index)",
-        (f"{IN_OFFSETS}::test_every_bucket_gets_on_with_the_smallest_limit",),
+        ("tests/unit/read/changelog/test_admission_control.py::test_every_bucket_gets_on_with_the_smallest_limit",),
     ),
     Mutant(
         "stream_goes_on_in_another_table",

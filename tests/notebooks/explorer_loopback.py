@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.request_queue import RequestQueue
 from fluss_lab.explorer.view_script import view_script, view_style
 
 PAGE: Final = """<!doctype html><meta charset="utf-8"><title>explorer</title><link rel="icon" href="data:,">
@@ -59,13 +59,13 @@ class Loopback:
         #: Kinds of requests that are answered as if no server was there.
         self.failing: frozenset[str] = frozenset()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._worker: RequestWorker | None = None
+        self._worker: RequestQueue | None = None
 
     def open(self) -> Iterator[dict[str, Any]]:
         """Return the answers to a page, from a model of its own; what the page asks from now on is answered."""
         self.close()
         answers = self._answers = queue.Queue()
-        self._worker = RequestWorker(self._make_model().steps, answers.put)
+        self._worker = RequestQueue(self._make_model().steps, answers.put)
         return iter(answers.get, None)
 
     def take(self, content: Any) -> None:

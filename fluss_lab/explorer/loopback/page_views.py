@@ -10,7 +10,7 @@ from typing import Final
 
 from fluss_lab.explorer.explorer_answers import Answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.request_queue import RequestQueue
 
 #: Pages of one command: tabs of one person's browser.
 VIEWS_MAX: Final = 8
@@ -22,7 +22,7 @@ class PageView:
     """What answers one page."""
 
     model: ExplorerModel
-    worker: RequestWorker
+    worker: RequestQueue
 
     def close(self) -> None:
         """End what the page had asked for. May wait for a read under way."""
@@ -61,7 +61,7 @@ class PageViews:
         def take(answer: Answer) -> None:
             loop.call_soon_threadsafe(send, json.dumps(answer, ensure_ascii=False))
 
-        view = PageView(model, RequestWorker(model.steps, take))
+        view = PageView(model, RequestQueue(model.steps, take))
         self._open[view] = end
         return view
 

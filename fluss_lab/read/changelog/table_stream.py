@@ -22,9 +22,10 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.times import fixed_moment, shown_moment, whole_number
+from fluss_lab.read.changelog.admission_control import admit
 from fluss_lab.read.changelog.changelog import ChangelogRange, locate_range, read_changes
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, LogRange, resolve_starts
-from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset, shares
+from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset
 from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
@@ -94,7 +95,7 @@ class TableStream:
     def latest(self, start: StreamOffset, rows_max: int | None = None, rows_min: int = 0) -> StreamOffset:
         """Return the end of the next batch: `start` when there is none.
 
-        Buckets advance evenly, see `shares`; the answer depends on nothing but the offsets of start and end.
+        Buckets advance evenly, see `admit`; the answer depends on nothing but the offsets of start and end.
 
         Args:
             start: The end of the last batch.
@@ -113,7 +114,7 @@ class TableStream:
         if total < rows_min and self._pinned is None:
             return start
         if rows_max is not None and rows_max < total:
-            backlogs = shares(backlogs, rows_max, sum(start.offsets.values()))
+            backlogs = admit(backlogs, rows_max, sum(start.offsets.values()))
         ends = {bucket: reach[bucket][0] + given for bucket, given in zip(buckets, backlogs, strict=True)}
         return self._offset(state, ends, start.newest_partition)
 

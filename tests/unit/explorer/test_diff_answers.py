@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
 from fluss_lab.explorer.explorer_model import ExplorerModel
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.request_queue import RequestQueue
 from fluss_lab.explorer.screens import diff_answers
 from fluss_lab.explorer.screens.diff_answers import COLUMNS_MAX, PAGE_ROWS, ROWS_MAX
 from fluss_lab.testing.mock_clock import wait_until
@@ -167,7 +167,7 @@ def test_a_comparison_that_is_cancelled_gives_no_further_answer(model, planes, m
         if len(seen) == 1:
             worker.submit(stop)
 
-    worker = RequestWorker(model.steps, take)
+    worker = RequestQueue(model.steps, take)
     worker.submit(run_it)
     wait_until(lambda: any("stopped" in answer for answer in seen))
     worker.close()

@@ -12,7 +12,7 @@ import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import AnyRequest
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer.request_queue import RequestQueue
 from fluss_lab.explorer.table_actions import CLICKS_MAX, INTERVAL_S, ClickLedger
 from fluss_lab.server import cluster
 from fluss_lab.testing.mock_clock import wait_until
@@ -169,7 +169,7 @@ def test_a_failure_is_told_without_what_is_hidden(lab, table, monkeypatch):
 
 def test_a_long_round_keeps_nobody_waiting_and_ends_when_nobody_looks(model, table, gate):
     sent = []
-    worker = RequestWorker(model.steps, sent.append)
+    worker = RequestQueue(model.steps, sent.append)
     path = str(table.path)
     worker.submit(request("round", "act", table=path, action="by the worker", op="start"))
     worker.submit(request("follow", table=path))

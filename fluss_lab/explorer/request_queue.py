@@ -1,4 +1,4 @@
-"""The worker of a widget: threads on which requests of its views are answered, the newest of each slot only."""
+"""The queue of a widget's requests: threads that answer them, of each slot of a view the newest only; the one before is superseded."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _lane_of(request: AnyRequest) -> str:
     return next((name for name, kinds in _LANES.items() if isinstance(request, kinds)), "facts")
 
 
-class RequestWorker:
+class RequestQueue:
     """Answers requests on threads of its own; those of different slots take turns, step by step.
 
     Args:
         steps: Returns what answering a request takes.
-        send: Called with each answer, by the worker's threads.
+        send: Called with each answer, by the queue's threads.
     """
 
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None]) -> None:

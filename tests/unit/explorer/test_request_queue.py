@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from fluss_lab.explorer import request_worker
-from fluss_lab.explorer.request_worker import RequestWorker
+from fluss_lab.explorer import request_queue
+from fluss_lab.explorer.request_queue import RequestQueue
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import request
 
@@ -36,7 +36,7 @@ def page(slot, view=""):
 
 def test_only_the_newest_request_of_a_slot_is_answered():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     first, other, second = page("page"), page("count"), page("page")
     worker.submit(first)
     worker.submit(other)
@@ -52,7 +52,7 @@ def test_only_the_newest_request_of_a_slot_is_answered():
 
 def test_slots_of_different_views_are_apart():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     asked = [page("page", "one"), page("page", "two")]
     for each in asked:
         worker.submit(each)
@@ -65,7 +65,7 @@ def test_slots_of_different_views_are_apart():
 
 def test_what_a_view_that_is_gone_has_asked_is_given_up():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     gone, stays = [page("page", "gone"), page("count", "gone")], page("page", "stays")
     for each in (*gone, stays):
         worker.submit(each)
@@ -80,9 +80,9 @@ def test_what_a_view_that_is_gone_has_asked_is_given_up():
 
 
 def test_requests_under_way_are_bounded(monkeypatch):
-    monkeypatch.setattr(request_worker, "WORK_MAX", 3)
+    monkeypatch.setattr(request_queue, "WORK_MAX", 3)
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     for number in range(4):
         worker.submit(page("page", f"view {number}"))
     assert [(each["view"], each["error"]["class"]) for each in gate.sent] == [("view 3", "InvalidRequestError")]
@@ -99,7 +99,7 @@ def record(name, action, *, check=False, view=""):
 
 def test_an_action_is_given_up_for_no_other_and_begun_once():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     first, second = record("act", "a"), record("act", "b")
     for each in (first, second, first, second):  # the same message again
         worker.submit(each)
@@ -113,7 +113,7 @@ def test_an_action_is_given_up_for_no_other_and_begun_once():
 
 def test_what_is_done_about_a_run_is_done_also_when_the_view_is_gone():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     cancel, show = request("jobs", "act", op="cancel", name="x"), request("jobs", "show")
     for each in (cancel, show):
         worker.submit(each)
@@ -127,7 +127,7 @@ def test_what_is_done_about_a_run_is_done_also_when_the_view_is_gone():
 
 def test_a_check_is_given_up_for_a_newer_one():
     gate = Gate()
-    worker = RequestWorker(gate.steps, gate.send)
+    worker = RequestQueue(gate.steps, gate.send)
     first, second = record("check", "a", check=True), record("check", "a", check=True)
     worker.submit(first)
     wait_until(lambda: gate.begun)
@@ -151,7 +151,7 @@ def test_what_takes_long_does_not_keep_the_tree_and_the_jobs_waiting(kind, body)
             blocked.wait(30)
         yield {"slot_": asked.slot}
 
-    worker = RequestWorker(steps, sent.append)
+    worker = RequestQueue(steps, sent.append)
     worker.submit(request(kind, "long", **body))
     for each in ("head", "tree", "jobs"):
         worker.submit(request(each, **({"table": "a.b"} if each == "head" else {})))
@@ -169,7 +169,7 @@ def test_a_defect_is_an_answer_and_the_worker_goes_on():
             raise ZeroDivisionError("a defect")
         yield {}
 
-    worker = RequestWorker(steps, sent.append)
+    worker = RequestQueue(steps, sent.append)
     worker.submit(page("bad"))
     wait_until(lambda: len(sent) == 1)
     assert sent[0]["error"]["class"] == "ZeroDivisionError"
@@ -179,9 +179,9 @@ def test_a_defect_is_an_answer_and_the_worker_goes_on():
 
 
 def test_threads_end_without_work_and_come_back(monkeypatch):
-    monkeypatch.setattr(request_worker, "IDLE_S", 0.02)
+    monkeypatch.setattr(request_queue, "IDLE_S", 0.02)
     sent = []
-    worker = RequestWorker(lambda asked: iter([{"n": asked.seq}]), sent.append)
+    worker = RequestQueue(lambda asked: iter([{"n": asked.seq}]), sent.append)
 
     def alive():
         return [each for each in threading.enumerate() if each.name == "fluss-explorer-rows"]
@@ -195,7 +195,7 @@ def test_threads_end_without_work_and_come_back(monkeypatch):
 
 def test_a_closed_worker_answers_nothing():
     sent, gate = [], Gate()
-    worker = RequestWorker(gate.steps, sent.append)
+    worker = RequestQueue(gate.steps, sent.append)
     worker.submit(page("page"))
     wait_until(lambda: gate.begun)
     worker.close()
