@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import LogFetcher
+from fluss_lab.client.log.partition_discovery import PartitionDiscovery
 from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.closing import Closing
 from fluss_lab.display import Grid, card, plural
@@ -28,7 +29,6 @@ from fluss_lab.errors import (
     FlussError,
     InvalidPartitionError,
     InvalidRequestError,
-    NotFoundError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
 )
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
-
-#: How soon a new partition is noticed: one small call a second costs a server a thousandth of its time.
-DISCOVERY_INTERVAL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,7 @@ class LogScanner(Closing):
         self._positions = ScannedBuckets(connection.fetch_bytes_max, timeout_s)
         self._fetcher: LogFetcher | None = None
         self._closing = Flag()
-        self._discovery: threading.Thread | None = None
+        self._discovery: PartitionDiscovery | None = None
         connection.remember(info)
         # A scanner without references cannot be closed by its owner any more.
         weakref.finalize(self, self._positions.abandon).atexit = False
@@ -370,28 +367,14 @@ class LogScanner(Closing):
 
     def _begin_discovery(self, known: Iterable[PartitionInfo]) -> None:
         if self._discovery is None:
-            ids = {partition.partition_id for partition in known}
-            name = f"discover-{self._info.path}"
-            self._discovery = threading.Thread(target=self._discover, args=(ids,), name=name, daemon=True)
-            with Held():
-                self._discovery.start()
+            self._discovery = PartitionDiscovery(
+                self._connection, self._info, known, self._begin_partitions, self._positions.end, self._closing
+            )
 
-    def _discover(self, known: set[int]) -> None:
-        """Follow partitions that were made since, from their beginning: all their records are new."""
-        while not self._closing.wait(DISCOVERY_INTERVAL_S):
-            try:
-                present = self._connection.partitions(self._info)
-                made = [each for each in present.values() if each.partition_id not in known]
-                positions = self._positions_of_partitions(made, OffsetSpec.earliest())
-                if not self._closing.is_set():
-                    self._put(positions)
-                known |= {partition.partition_id for partition in made}
-            except NotFoundError as error:
-                # Its buckets go silently with their partitions; that all are gone, and why, is said here.
-                self._positions.end(type(error)(f"scan of {self._info.path}: {error}"))
-                return
-            except FlussError as error:
-                log.warning("scan of %s: cannot look for new partitions: %s", self._info.path, error)
+    def _begin_partitions(self, made: Sequence[PartitionInfo]) -> None:
+        positions = self._positions_of_partitions(made, OffsetSpec.earliest())
+        if not self._closing.is_set():
+            self._put(positions)
 
 
 def _end(closing: threading.Event, positions: ScannedBuckets) -> None:
