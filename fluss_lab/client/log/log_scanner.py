@@ -370,6 +370,7 @@ class LogScanner(Closing):
             self._discovery = PartitionDiscovery(
                 self._connection, self._info, known, self._begin_partitions, self._positions.end, self._closing
             )
+            self._discovery.start()
 
     def _begin_partitions(self, made: Sequence[PartitionInfo]) -> None:
         positions = self._positions_of_partitions(made, OffsetSpec.earliest())

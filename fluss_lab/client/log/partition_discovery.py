@@ -47,8 +47,12 @@ class PartitionDiscovery:
         self._begin = begin
         self._end = end
         self._closing = closing
+        self._thread = threading.Thread(target=self._run, name=f"discover-{info.path}", daemon=True)
+
+    def start(self) -> None:
+        """Begin. To be called once, by who already keeps this: an interrupt may be raised when the thread runs."""
         with Held():
-            threading.Thread(target=self._run, name=f"discover-{info.path}", daemon=True).start()
+            self._thread.start()
 
     def _run(self) -> None:
         while not self._closing.wait(DISCOVERY_INTERVAL_S):
