@@ -119,8 +119,8 @@ def _store(folder: Path, bytes_max: int) -> tuple[KvStore, Any]:
     store = KvStore(DESCRIPTOR, 1, {1: SCHEMA})
     if not bytes_max:
         return store, None
+    from fluss_lab.periodic_work import Ticker
     from fluss_lab.server.kv.row_memory import RowMemory
-    from fluss_lab.server.tablet.periodic_work import Ticker
 
     memory = RowMemory(folder / "rows", bytes_max)
     ticker = Ticker("rows", 100, memory.look)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.interrupts import Held
+from fluss_lab.periodic_work import Ticker
 
 _MMAP_THRESHOLD: Final = (-3, 32 << 20)
 _TRIM_THRESHOLD: Final = (-1, 2**31 - 1)
@@ -34,7 +34,7 @@ _PAUSE_S: Final = 30.0
 #: Where this much was given back, more may be freed in a moment.
 _MORE_BYTES: Final = 16 << 20
 #: How often a client's process is looked at.
-LOOK_S: Final = 5.0
+LOOK_MS: Final = 5_000
 #: Arrow's own variable: who sets it has chosen a pool.
 _POOL_VARIABLE: Final = "ARROW_DEFAULT_MEMORY_POOL"
 
@@ -69,7 +69,8 @@ def keep_client_memory() -> None:
     """Have a client's process keep what is freed for its next calls too, and return it to the system once it rests.
 
     Where the environment variable ``ARROW_DEFAULT_MEMORY_POOL`` is set, Arrow's pool stays that one. Nothing is done where
-    the C library is not glibc. Measured: a scan of a log takes two thirds of the CPU, a primary-key table's a fifth less.
+    the C library is not glibc. Measured: a scan of 4 M rows makes 400 page faults instead of 9,300, one of a primary-key table
+    after 50 rounds 2,600 instead of 31,800: a tenth to a sixth of their CPU.
     """
     if not tune_allocator():
         return
@@ -79,21 +80,15 @@ def keep_client_memory() -> None:
     watch_memory()
 
 
-def watch_memory(look_s: float = LOOK_S) -> None:
+def watch_memory(look_ms: int = LOOK_MS) -> None:
     """Start a thread that gives free memory back whenever the process rests, for as long as the process lasts.
 
     Args:
-        look_s: How often it looks.
+        look_ms: How often it looks.
     """
-    release = MemoryRelease()
-
-    def watch() -> None:
-        rest = threading.Event()
-        while not rest.wait(look_s):
-            release.look()
-
+    ticker = Ticker("memory-release", look_ms, MemoryRelease().look)
     with Held():
-        threading.Thread(target=watch, name="memory-release", daemon=True).start()
+        ticker.start()
 
 
 def release_free_memory() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Room of the house -> floor. A module imports from its own floor or from below.
 FLOORS = {
-    "errors": 0, "closing": 0, "interrupts": 0, "work_pool": 0, "failpoints": 0, "clock": 0, "files": 0, "display": 0, "tracebacks": 0, "model": 0, "records": 0, "storage": 0,
+    "errors": 0, "closing": 0, "interrupts": 0, "work_pool": 0, "periodic_work": 0, "failpoints": 0, "clock": 0, "files": 0, "display": 0, "tracebacks": 0, "model": 0, "records": 0, "storage": 0,
     "rpc": 1, "server": 1, "client": 1, "lake": 1,
     "tiering": 2, "read": 2, "lookup": 2, "spark": 2,
     "workbench": 3, "explorer": 3, "jobs": 3, "cli": 3, "testing": 3,

@@ -98,8 +98,8 @@ RESOURCES = (
     ),
     Mutant(
         "memory_of_a_client_at_rest_kept", "P14", MEMORY,
-        "            release.look()",
-        "            pass",
+        'Ticker("memory-release", look_ms, MemoryRelease().look)',
+        'Ticker("memory-release", look_ms, MemoryRelease)',
         (f"{IN_CLIENT}::test_arrow_allocates_where_freed_memory_is_kept_and_it_is_returned_once_the_process_rests",),
     ),
     Mutant(

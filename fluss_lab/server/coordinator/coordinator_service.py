@@ -23,6 +23,7 @@ from fluss_lab.model.config.options import (
     TIERING_ROUNDS_KEPT,
     TIERING_TAKEOVER,
 )
+from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.channel import Channel
@@ -46,7 +47,6 @@ from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartb
 from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
 from fluss_lab.server.folder.remote_storage import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.server_metrics import Family
-from fluss_lab.server.tablet.periodic_work import Ticker
 
 log = logging.getLogger(__name__)
 

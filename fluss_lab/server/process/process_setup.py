@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Final
 
 from fluss_lab.model.times import format_moment
+from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc.malloc_settings import MemoryRelease
-from fluss_lab.server.tablet.periodic_work import Ticker
 
 #: Three files of this size hold days of a busy server's log.
 LOG_BYTES_MAX: Final = 5_000_000

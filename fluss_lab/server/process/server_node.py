@@ -15,6 +15,7 @@ from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.model.config.options import SERVER_ATTACHED_MAX
+from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc.access import token as tokens
 from fluss_lab.rpc.access.tls import Trust
 from fluss_lab.rpc.rpc_methods import COORDINATOR
@@ -45,7 +46,6 @@ from fluss_lab.server.process.tablet_launch import (
 )
 from fluss_lab.server.server_metrics import Collector, MetricsPage, open_page, request_families
 from fluss_lab.server.server_options import check_server_options, with_remote_dir
-from fluss_lab.server.tablet.periodic_work import Ticker
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, Uns
 from fluss_lab.model.config import options as opt
 from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import EARLIEST, LATEST, TIMESTAMP
+from fluss_lab.periodic_work import Ticker
 from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
@@ -37,7 +38,6 @@ from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
 from fluss_lab.server.tablet.log.log_segments import LogOptions
-from fluss_lab.server.tablet.periodic_work import Ticker
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
 from fluss_lab.server.tablet.request_counters import RequestTally
 from fluss_lab.server.tablet.requests.bucket_scans import Scanners, limit_scan

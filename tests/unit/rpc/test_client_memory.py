@@ -17,7 +17,7 @@ import pyarrow as pa
 from fluss_lab.rpc.malloc_settings import keep_client_memory, own_bytes, watch_memory
 
 keep_client_memory()
-watch_memory(look_s=0.05)
+watch_memory(look_ms=50)
 buffers = [pa.py_buffer(bytes(1 << 20)) for _ in range(10)] + [pa.allocate_buffer(4 << 20) for _ in range(50)]
 for each in buffers[10:]:
     memoryview(each).cast("B")[:] = bytes(4 << 20)
