@@ -45,7 +45,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
     ) -> None:
         self._model = ExplorerModel(lab, name, mask, read_only=read_only)
         widget = weakref.ref(self)
-        self._worker = RequestQueue(self._model.steps, lambda answer: _send(widget(), answer))
+        self._queue = RequestQueue(self._model.steps, lambda answer: _send(widget(), answer))
         opening = {"table": None if table is None else str(table), "read_only": read_only}
         super().__init__(saved=json.dumps(opening))
         if hasattr(self.comm, "_reply_subshell_for"):
@@ -54,7 +54,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
 
     def _take(self, _widget: object, content: Any, _buffers: object) -> None:
         try:
-            self._worker.submit(parse_request(content))
+            self._queue.submit(parse_request(content))
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
             where = {name: asked.get(name) for name in ("slot", "seq", "view")}
@@ -62,7 +62,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
 
     def close(self) -> None:
         """Stop answering, and take the view away."""
-        self._worker.close()
+        self._queue.close()
         self._model.close()
         super().close()
 

@@ -130,7 +130,7 @@ CLIENT_KV = (
         "prefix_silently_shortened", "P4", LOOKUP,
         "names, others=False)",
         "names, others=bool(names))",
-        (f"{IN_LOOKUP}::test_a_prefix_is_exactly_the_bucket_key",),
+        ("tests/unit/client/kv/test_prefix_lookups.py::test_a_prefix_is_exactly_the_bucket_key",),
     ),
     Mutant(
         "rows_and_marks_not_compared", "P7", LOOKUP_WIRE,

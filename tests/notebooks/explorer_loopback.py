@@ -1,4 +1,4 @@
-"""The explorer's view served to a browser without a notebook: its own script, model and worker over HTTP on loopback.
+"""The explorer's view served to a browser without a notebook: its own script, model and queue of requests over HTTP on loopback.
 
 For tests of one screen, which need no JupyterLab: a page opens in a second, and a test can let requests fail.
 """
@@ -59,13 +59,13 @@ class Loopback:
         #: Kinds of requests that are answered as if no server was there.
         self.failing: frozenset[str] = frozenset()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._worker: RequestQueue | None = None
+        self._queue: RequestQueue | None = None
 
     def open(self) -> Iterator[dict[str, Any]]:
         """Return the answers to a page, from a model of its own; what the page asks from now on is answered."""
         self.close()
         answers = self._answers = queue.Queue()
-        self._worker = RequestQueue(self._make_model().steps, answers.put)
+        self._queue = RequestQueue(self._make_model().steps, answers.put)
         return iter(answers.get, None)
 
     def take(self, content: Any) -> None:
@@ -80,13 +80,13 @@ class Loopback:
         except Exception as error:
             self._answers.put({**envelope, "error": error_answer(error)})
             return
-        assert self._worker is not None
-        self._worker.submit(request)
+        assert self._queue is not None
+        self._queue.submit(request)
 
     def close(self) -> None:
-        """End the page's worker."""
-        if self._worker is not None:
-            self._worker.close()
+        """End the page's queue."""
+        if self._queue is not None:
+            self._queue.close()
         self._answers.put(None)
 
 

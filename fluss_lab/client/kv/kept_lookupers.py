@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
@@ -49,13 +49,13 @@ _PLAIN_KEYS: Final = frozenset({dict, list, tuple, pa.Table, pa.RecordBatch})
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A lookuper (`Keepable`), an entry for each call that uses it now, and whether another one has taken its place.
+    """A lookuper, an entry for each call that uses it now, and whether another one has taken its place.
 
     Single steps of lists are atomic, so a call takes no lock, which fifty threads would wait for. Who drops it says so
     before looking for users, who uses it says so before looking whether it was dropped: so one of both closes it, or both.
     """
 
-    lookuper: Any
+    lookuper: Keepable
     users: list[None] = field(default_factory=list)
     is_dropped: bool = False
     #: When it was used last, by the count of uses.
@@ -98,7 +98,7 @@ class KeptLookupers:
         name = path, None if columns is None else tuple(columns)
         if (kept := self._taken(name)) is not None:
             try:
-                found = look(kept.lookuper, keys)
+                found = look(cast(L, kept.lookuper), keys)
                 if not (columns is None and kept.lookuper.is_outdated):
                     return found
             except (InvalidError, NotFoundError):
@@ -109,7 +109,7 @@ class KeptLookupers:
         era = self._era
         fresh = self._add(name, open_one(path, columns), era)
         try:
-            return look(fresh.lookuper, keys)
+            return look(cast(L, fresh.lookuper), keys)
         finally:
             self._returned(fresh)
 

@@ -207,7 +207,7 @@ class PageSocket(WebSocketHandler, PageRequest):
         content: Any = None
         try:
             content = _parsed(message)
-            self._view.worker.submit(parse_request(content))
+            self._view.queue.submit(parse_request(content))
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
             where = {name: asked.get(name) for name in _ECHOED if isinstance(asked.get(name), str | int)}

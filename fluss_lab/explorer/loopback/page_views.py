@@ -1,4 +1,4 @@
-"""The views of the pages that are open: each with a model and a worker of its own, as a widget has them."""
+"""The views of the pages that are open: each with a model and a queue of requests of its own, as a widget has them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PageView:
     """What answers one page."""
 
     model: ExplorerModel
-    worker: RequestQueue
+    queue: RequestQueue
 
     def close(self) -> None:
         """End what the page had asked for. May wait for a read under way."""
-        self.worker.close()
+        self.queue.close()
         self.model.close()
 
 

@@ -29,6 +29,7 @@ from fluss_lab.read.union.read_columns import (
 )
 from fluss_lab.read.union.read_parts import BucketPart, TimesGoneError
 from fluss_lab.records import LogRecords
+from fluss_lab.records.row_removal import boolean_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -159,7 +160,7 @@ class _LiveRows:
 
     def _before(self, records: LogRecords, previous: NDArray[np.int64], wanted: NDArray[np.bool_]) -> pa.RecordBatch:
         """Return the wanted of the rows that records ended, each at its own offset; their times are the records'."""
-        batch = self._batch(records).filter(pa.array(end_mask(records))).filter(pa.array(wanted))
+        batch = self._batch(records).filter(boolean_array(end_mask(records))).filter(boolean_array(wanted))
         place = batch.schema.get_field_index(OFFSET)
         return batch.set_column(place, self._schema.field(OFFSET), pa.array(previous[wanted]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -93,9 +93,9 @@ class Tails:
         return read_rows(self._source, self.plan, self._request, self._looked)
 
 
-def log_records(plan: Plan) -> int:
-    """Return how many records the log's part of a plan has."""
-    return sum(part.stop - part.lake_stop for part in plan.parts)
+def log_records(parts: Iterable[BucketPart]) -> int:
+    """Return how many records of the log parts have behind the lake's."""
+    return sum(part.stop - part.lake_stop for part in parts)
 
 
 def whole_files(source: TableSource, plan: Plan, tails: Tails) -> list[WholeFiles] | None:
@@ -112,7 +112,9 @@ def whole_files(source: TableSource, plan: Plan, tails: Tails) -> list[WholeFile
 
     Cost: the log's end is read (see `Tails.ended`), and what deletes rows of the files.
     """
-    if not all(_is_whole(part) for part in plan.parts) or _tail_records(plan) > TAIL_RECORDS_MAX:
+    if not all(_is_whole(part) for part in plan.parts):
+        return None
+    if log_records(part for part in plan.parts if part.splits) > TAIL_RECORDS_MAX:
         return None
     found = []
     for part in plan.parts:
@@ -135,10 +137,6 @@ def _is_whole(part: BucketPart) -> bool:
     if part.live or part.row_stop is not None:
         return False
     return all(part.start <= split.min_offset for split in part.splits)
-
-
-def _tail_records(plan: Plan) -> int:
-    return sum(part.stop - part.lake_stop for part in plan.parts if part.splits)
 
 
 def _files(source: TableSource, part: BucketPart, tails: Tails) -> WholeFiles | None:

@@ -100,7 +100,7 @@ def _tails(session: SparkSession, source: TableSource, plan: Plan, names: Sequen
     """Return the log's part of a plan, which keeps its rows where they are to be written to a file."""
     from fluss_lab.spark.source.log_range_source import tail_size_max
 
-    size_max = tail_size_max(session, source, log_records(plan))
+    size_max = tail_size_max(session, source, log_records(plan.parts))
     # In memory never more than one bucket's tail may be of any reader.
     return Tails(source, plan, Request(make_columns(source.info.schema, names), None), min(size_max, TAIL_BYTES))
 

@@ -85,7 +85,7 @@ def keyed_tail(
     """
     batches = in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS)
     # How many of the records are rows is not known.
-    return _written_file(session, source, fields, batches, log_records(tails.plan), None)
+    return _written_file(session, source, fields, batches, log_records(tails.plan.parts), None)
 
 
 def tail_size_max(session: SparkSession, source: TableSource, records: int) -> int:

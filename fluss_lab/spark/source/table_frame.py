@@ -225,7 +225,7 @@ def _spark_schema(session: SparkSession, info: TableInfo, names: Sequence[str]) 
 def _log_table_frames(
     session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, *, with_source: bool = False
 ) -> list[FramePart]:
-    """Return the rows of a log table: in one frame, as far as lake and log need not be told apart."""
+    """Return the rows of a log table: in one frame, unless those of lake and log are to be kept apart."""
     from fluss_lab.spark.source.log_range_source import log_frame, log_tail
 
     whole, clipped = _lake_files(plan)
