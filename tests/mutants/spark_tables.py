@@ -127,9 +127,15 @@ SPARK_TABLES = (
     ),
     Mutant(
         "dead_rows_of_files_given_by_spark", "P4", KEYED,
-        "wider).where(_is_alive(session, files))",
-        "wider)",
+        "read.splits, schema, tail, where=is_alive, helpers=read.helpers)",
+        "read.splits, schema, tail)",
         (f"{IN_KEYED}::test_spark_equals_arrow_at_every_moment",),
+    ),
+    Mutant(
+        "dead_rows_of_files_looked_for_among_the_log_s", "P4", KEYED,
+        "apart = with_source or (first.holed and not first.helpers.fields)",
+        "apart = with_source",
+        ("tests/spark/test_keyed_frames.py::test_the_log_s_end_is_read_with_the_first_of_the_lake_s_files",),
     ),
     Mutant(
         "keyed_files_not_looked_at_before_spark_opens_them", "P7", KEYED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,13 @@ class Flights:
             )
         self.clock.advance(10)
 
+    def put(self, keys: Iterable[tuple[int, str]]) -> None:
+        """Upsert rows of keys, all alike."""
+        self.clock.advance(10)
+        rows = [{"id": number, "month": month, "delay": 7, "ratio": 0.5, "dest": "ORD"} for number, month in keys]
+        with self.cluster.connection.upsert_writer(self.path) as writer:
+            writer.upsert(pa.Table.from_pylist(rows, self.info.schema.arrow_schema))
+
     def tier(self) -> None:
         storage = self.cluster.connection.lake_storage()
         run_round(self.cluster.connection, storage, LocalTieringExecutor(), table_id=self.info.table_id)
@@ -77,6 +85,5 @@ def agree(session: Any, scan: Any) -> Any:
     expected = scan.to_arrow()
     found = frame.toArrow()
     assert found.column_names == expected.column_names == frame.columns
-    order = [(name, "ascending") for name in ("month", *SYSTEM[:2])]
-    same(rows_of(found.sort_by(order)), rows_of(expected.sort_by(order)))
+    same(sorted(rows_of(found), key=repr), sorted(rows_of(expected), key=repr))
     return frame

@@ -50,14 +50,24 @@ def main(folder: str) -> int:
         archive.draft() as path,
         tempfile.TemporaryDirectory(prefix="fluss_lab-spark-") as scratch,
     ):
-        _end_with(sys.stdin.fileno(), archive, path, Path(scratch))
-        session = _start(archive, path, Path(scratch))
-        for work in _works(session, Path(scratch)):
-            # What cannot be run here is not in the archive; that is all.
-            with suppress(Exception):
-                work()
-        _end(session)
+        ends = _end_with(sys.stdin.fileno(), archive, path, Path(scratch))
+        try:
+            _make(archive, path, Path(scratch))
+        except Exception:
+            if ends.is_set():
+                # It failed because its JVM was killed: that it was left is noted, and no failure of its own.
+                threading.Event().wait()
+            raise
     return 0
+
+
+def _make(archive: ClassArchive, path: Path, scratch: Path) -> None:
+    session = _start(archive, path, scratch)
+    for work in _works(session, scratch):
+        # What cannot be run here is not in the archive; that is all.
+        with suppress(Exception):
+            work()
+    _end(session)
 
 
 def _start(archive: ClassArchive, path: Path, scratch: Path) -> SparkSession:
@@ -133,14 +143,20 @@ def _end(session: SparkSession) -> None:
         raise subprocess.CalledProcessError(code, "java")
 
 
-def _end_with(parent: int, archive: ClassArchive, draft: Path, scratch: Path) -> None:
-    """End this process and its JVM, with all that they wrote, when the parent has gone, or when the time is over."""
+def _end_with(parent: int, archive: ClassArchive, draft: Path, scratch: Path) -> threading.Event:
+    """End this process and its JVM, with all that they wrote, when the parent has gone, or when the time is over.
+
+    Returns:
+        What is set before the JVM is killed.
+    """
+    ends = threading.Event()
 
     def watch() -> None:
         os.read(parent, 1)
         stop(is_left=True)
 
     def stop(*, is_left: bool = False) -> None:
+        ends.set()
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
@@ -155,6 +171,7 @@ def _end_with(parent: int, archive: ClassArchive, draft: Path, scratch: Path) ->
     limit = threading.Timer(_TIMEOUT_S, stop)
     limit.daemon = True
     limit.start()
+    return ends
 
 
 if __name__ == "__main__":

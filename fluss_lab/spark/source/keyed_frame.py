@@ -7,14 +7,15 @@ that has dead rows, in the code that it generates, where a join would cost sever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
+from fluss_lab.lake import LakeSplit
 from fluss_lab.read.filter import predicates
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_merge import TAIL_BYTES
@@ -22,12 +23,14 @@ from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, make_columns
 from fluss_lab.read.union.read_parts import MOVED, Plan, Request
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.read.union.whole_files import Tails, WholeFiles, log_records, whole_files
+from fluss_lab.spark.source.jvm_columns import jvm_columns
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
-from fluss_lab.spark.source.spark_types import stored_schema, wanted_schema
+from fluss_lab.spark.source.spark_types import wanted_schema
+from fluss_lab.spark.source.tail_files import TailFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
 _BUCKET: Final = "__bucket"
@@ -122,55 +125,77 @@ def _fits(files: Sequence[WholeFiles]) -> bool:
     return words <= WORDS_MAX and len({each.part.partition for each in holed}) <= PARTITIONS_MAX
 
 
-def keyed_frames(session: SparkSession, source: TableSource, read: KeyedRead, schema: T.StructType) -> list[FramePart]:
-    """Return the rows of a read as frames of a schema."""
-    frames = []
-    if clean := [split for each in read.files for split in each.clean]:
-        frames.append(FramePart(LAKE, parquet_frame(session, source, clean, schema)))
-    by_partition: dict[str | None, list[WholeFiles]] = {}
-    for each in read.files:
-        if each.holed:
-            by_partition.setdefault(each.part.partition, []).append(each)
-    frames += [FramePart(LAKE, _without_dead(session, source, holed, schema)) for holed in by_partition.values()]
-    if read.tails.plan.parts:
-        frames.append(FramePart(LOG, _tail_frame(session, source, read.tails, schema)))
+def keyed_frames(
+    session: SparkSession, source: TableSource, read: KeyedRead, schema: T.StructType, *, with_source: bool = False
+) -> list[FramePart]:
+    """Return the rows of a read as frames of a schema.
+
+    Args:
+        with_source: Whether those of lake and log are to be kept apart.
+    """
+    from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
+
+    first, *others = _lake_reads(source, read.files, schema)
+    # The log's rows are no dead ones' where a column that tells these is null, so one that nobody asked for.
+    apart = with_source or (first.holed and not first.helpers.fields)
+    wanted = schema if apart else type(schema)([*schema.fields, *first.helpers.fields])
+    fields = file_fields(source, wanted, in_lake=not apart)
+    with keyed_tail(session, source, read.tails, schema, fields) as tail:
+        frames = [FramePart(LAKE, _lake_frame(session, source, first, schema, None if apart else tail))]
+        if tail is not None and apart:
+            frames.append(FramePart(LOG, parquet_frame(session, source, (), schema, tail)))
+    frames += [FramePart(LAKE, _lake_frame(session, source, each, schema)) for each in others]
+    if tail is None and read.tails.plan.parts:
+        log = keyed_log_frame(session, source.connection, source.info, read.tails.plan, schema)
+        frames.append(FramePart(LOG, log))
     return frames
 
 
-def _tail_frame(session: SparkSession, source: TableSource, tails: Tails, schema: T.StructType) -> DataFrame:
-    """Return the log's rows: of a small tail a scan of its own, for the lake's leave out offsets that are no tail's."""
-    from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
+@dataclass(frozen=True, slots=True)
+class _LakeRead:
+    """Files of the lake that are read by one scan.
 
-    fields = file_fields(source, schema, in_lake=False)
-    with keyed_tail(session, source, tails, schema, fields) as tail:
-        if tail is not None:
-            return parquet_frame(session, source, (), schema, tail)
-    return keyed_log_frame(session, source.connection, source.info, tails.plan, schema)
+    Attributes:
+        splits: The files.
+        holed: Whose dead rows are left out; empty: all of them are wanted.
+        helpers: The columns, beside those wanted, that tell dead rows.
+    """
+
+    splits: Sequence[LakeSplit]
+    holed: Sequence[WholeFiles]
+    helpers: T.StructType
 
 
-def _without_dead(
-    session: SparkSession, source: TableSource, files: Sequence[WholeFiles], schema: T.StructType
+def _lake_reads(source: TableSource, files: Sequence[WholeFiles], schema: T.StructType) -> list[_LakeRead]:
+    """Return how files are read: those without dead rows together, others partition by partition."""
+    helpers = [name for name in (_BUCKET, OFFSET) if name not in schema.names]
+    reads = []
+    if clean := [split for each in files for split in each.clean]:
+        reads.append(_LakeRead(clean, (), wanted_schema(source.info.schema, [])))
+    by_partition: dict[str | None, list[WholeFiles]] = {}
+    for each in files:
+        if each.holed:
+            by_partition.setdefault(each.part.partition, []).append(each)
+    for holed in by_partition.values():
+        splits = [split for each in holed for split in each.holed]
+        reads.append(_LakeRead(splits, holed, wanted_schema(source.info.schema, helpers)))
+    return reads
+
+
+def _lake_frame(
+    session: SparkSession, source: TableSource, read: _LakeRead, schema: T.StructType, tail: TailFile | None = None
 ) -> DataFrame:
-    """Return the live rows of one partition's files."""
-    from pyspark.sql import functions as F  # noqa: N812
+    """Return the live rows of files, and those of the log's part beside them."""
+    if not read.holed:
+        return parquet_frame(session, source, read.splits, schema, tail)
+    words = pa.array([dead_bits(read.holed)], pa.list_(pa.int64()))
+    bits = session.createDataFrame(pa.table({"bits": words})).scalar()._jc
 
-    names = list(dict.fromkeys([*schema.names, _BUCKET, OFFSET]))
-    wider = stored_schema(wanted_schema(source.info.schema, names))
-    splits = [split for each in files for split in each.holed]
-    frame = parquet_frame(session, source, splits, wider).where(_is_alive(session, files))
-    return frame.select(*[F.col(f"`{name}`") for name in schema.names])
+    def is_alive(columns: Mapping[str, Any]) -> Any:
+        # An offset that no word stands for is no dead row's.
+        return jvm_columns(session).is_no_bit(bits, columns[_BUCKET], columns[OFFSET])
 
-
-def _is_alive(session: SparkSession, files: Sequence[WholeFiles]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    words = pa.array([dead_bits(files)], pa.list_(pa.int64()))
-    bits = session.createDataFrame(pa.table({"bits": words})).scalar()
-    offset = F.col(OFFSET)
-    word = F.get(bits, F.col(_BUCKET)) + F.shiftright(offset, 6)
-    found = F.getbit(F.get(bits, word.cast("int")), offset.bitwiseAND(F.lit(_BITS - 1)).cast("int"))
-    # An offset that no word stands for is no dead row's.
-    return F.coalesce(found, F.lit(0).cast("tinyint")) == 0
+    return parquet_frame(session, source, read.splits, schema, tail, where=is_alive, helpers=read.helpers)
 
 
 def dead_bits(files: Sequence[WholeFiles]) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX, Tails, log_record
 from fluss_lab.spark.log_source import FORMAT, PLAN, TASKS, TOKEN, LogSource
 from fluss_lab.spark.log_task import LogPlan, in_spark_types, log_batches
 from fluss_lab.spark.source.input_partitions import TASK_RECORDS_MAX, TASK_RECORDS_MIN, row_shares
+from fluss_lab.spark.source.spark_types import arrow_schema, with_nulls
 from fluss_lab.spark.source.tail_files import TailFile, tail_files
 
 if TYPE_CHECKING:
@@ -80,10 +81,11 @@ def keyed_tail(
 
     Args:
         tails: That part, with the columns of the schema.
+        fields: May have further columns behind the schema's: they are null.
 
     All else is as in `log_tail`; what of the rows was kept is not read again.
     """
-    batches = in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS)
+    batches = with_nulls(in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS), arrow_schema(fields))
     # How many of the records are rows is not known.
     return _written_file(session, source, fields, batches, log_records(tails.plan.parts), None)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.spark.source.jvm_columns import jvm_columns
 from fluss_lab.spark.source.tail_files import FIELD_ID, TailFile
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def parquet_frame(
     splits: Sequence[LakeSplit],
     schema: T.StructType,
     tail: TailFile | None = None,
+    *,
+    where: Callable[[Mapping[str, Any]], Any] | None = None,
+    helpers: T.StructType | None = None,
 ) -> DataFrame:
     """Return columns of Parquet files, found by field id; `LakeSource.check_files` has compared the files.
 
@@ -67,10 +71,11 @@ def parquet_frame(
         schema: The columns wanted.
         tail: A file with the log's part beside them, written with the `file_fields` of these columns; it is kept for
             as long as the frame, or what is made of it, may be read.
+        where: Makes the condition of rows wanted, of columns by name; see `JvmColumns`.
+        helpers: Further columns that it needs.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    fields = file_fields(source, schema) if tail is None else tail.fields
+    wanted = [*schema.fields, *(() if helpers is None else helpers.fields)]
+    fields = file_fields(source, type(schema)(wanted)) if tail is None else tail.fields
     # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)
     places = [split.path for split in splits] + ([] if tail is None else [f"file:{tail.path}"])
     paths = [_PATTERN.sub(r"\\\1", place) for place in places]
@@ -78,11 +83,10 @@ def parquet_frame(
         frame = session.read.schema(fields).options(**_READ_OPTIONS).parquet(*paths)
     if tail is not None:
         tail.keep_for(frame)
-    columns = [
-        F.col(f"`{field.name}`").alias(wanted.name, metadata={})
-        for field, wanted in zip(fields.fields, schema.fields, strict=True)
-    ]
-    return frame.select(*columns)
+    jvm = jvm_columns(session)
+    columns = {each.name: jvm.column(frame, field.name) for field, each in zip(fields.fields, wanted, strict=True)}
+    found = frame if where is None else jvm.where(frame, where(columns))
+    return jvm.select(found, [jvm.rename(columns[name], name) for name in schema.names])
 
 
 @contextmanager

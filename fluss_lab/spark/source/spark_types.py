@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import UnsupportedError
@@ -139,3 +139,12 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 f"column {field.name!r}: a value does not fit Spark's {field.type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def with_nulls(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose further columns, which a schema has behind theirs, are null."""
+    import pyarrow as pa
+
+    for batch in batches:
+        nulls = [pa.nulls(batch.num_rows, field.type) for field in list(schema)[batch.num_columns :]]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=schema)

@@ -75,7 +75,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     def parts(schema: T.StructType) -> list[FramePart]:
         if keyed is not None:
-            return keyed_frames(session, source, keyed, schema)
+            return keyed_frames(session, source, keyed, schema, with_source=scan.columns.with_source)
         return _log_table_frames(session, source, scan.plan(), schema, with_source=scan.columns.with_source)
 
     frame = _frame(session, source.info, inner, parts, with_source=scan.columns.with_source)
@@ -86,7 +86,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
         frame = frame.orderBy(*_reading_order(scan.source.info)).limit(scan.limit)
     if scan.columns.with_source:
         names.append(SOURCE_COLUMN)
-    return frame.select(*[F.col(f"`{name}`") for name in names])
+    return frame if frame.columns == names else frame.select(*[F.col(f"`{name}`") for name in names])
 
 
 def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
