@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from fluss_lab.spark.source.spark_names import FORMAT
-
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
     from fluss_lab.spark.source.source_options import SourceOptions
 
+#: The name under which the data source is registered.
+FORMAT: Final = "fluss"
 #: Metadata of a table's first column in Spark's catalog: the options that the table was created with.
 _OPTIONS: Final = "fluss.options"
 

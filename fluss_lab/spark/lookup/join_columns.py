@@ -9,7 +9,7 @@ from typing import Final
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 from fluss_lab.spark.lookup.lookup_sql import ColumnName, Conjunct, LookupJoin
 from fluss_lab.spark.lookup.statement_tree import Place
-from fluss_lab.spark.source.spark_names import quoted
+from fluss_lab.spark.source.spark_columns import quoted
 
 _SHOWN_MAX: Final = 20
 

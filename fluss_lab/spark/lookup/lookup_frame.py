@@ -32,7 +32,7 @@ from fluss_lab.spark.lookup.bucket_expression import task_column
 from fluss_lab.spark.lookup.lookup_task import LookupTask, PartitionTask, column_function
 from fluss_lab.spark.lookup.task_counts import TaskCounts
 from fluss_lab.spark.session.spark_errors import spark_message
-from fluss_lab.spark.source.spark_names import quoted
+from fluss_lab.spark.source.spark_columns import quoted
 from fluss_lab.spark.source.spark_types import allow_time, arrow_schema, has_time, spark_type, stored_schema
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
-from fluss_lab.spark.source.spark_names import quoted
+from fluss_lab.spark.source.spark_columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

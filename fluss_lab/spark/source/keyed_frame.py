@@ -23,8 +23,8 @@ from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, make_columns
 from fluss_lab.read.union.read_parts import MOVED, Plan, Request
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.read.union.whole_files import Tails, WholeFiles, log_records, whole_files
-from fluss_lab.spark.source.jvm_columns import jvm_columns
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
+from fluss_lab.spark.source.spark_columns import jvm_columns
 from fluss_lab.spark.source.spark_types import wanted_schema
 from fluss_lab.spark.source.tail_files import TailFile
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.spark.source.jvm_columns import jvm_columns
+from fluss_lab.spark.source.spark_columns import jvm_columns
 from fluss_lab.spark.source.tail_files import FIELD_ID, TailFile
 
 if TYPE_CHECKING:

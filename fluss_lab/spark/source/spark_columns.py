@@ -1,6 +1,7 @@
-"""Columns and selections of frames in few calls of the JVM: pyspark's own functions take a dozen a column.
+"""Columns of Spark's frames: names as SQL takes them, and columns made in few calls of the JVM.
 
-A call is a round trip of 0.1 ms and more, and the lookup of a function's name is another one.
+A call is a round trip of 0.1 ms and more, the lookup of a function's name is another one, and pyspark's own functions take
+a dozen a column.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 #: Where a context's are kept.
 _KEPT: Final = "_fluss_lab_jvm_columns"
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 class JvmColumns:
@@ -31,7 +37,7 @@ class JvmColumns:
 
     def column(self, frame: DataFrame, name: str) -> Any:
         """Return a frame's column."""
-        return frame._jdf.col("`" + name.replace("`", "``") + "`")
+        return frame._jdf.col(quoted(name))
 
     def rename(self, column: Any, name: str) -> Any:
         """Return a column under a name, without metadata."""

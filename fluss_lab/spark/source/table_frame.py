@@ -36,7 +36,6 @@ from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
 from fluss_lab.spark.source.spark_conditions import spark_condition
-from fluss_lab.spark.source.spark_names import FORMAT
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
 if TYPE_CHECKING:
@@ -158,6 +157,8 @@ def stream_options(
 
 def stream_frame(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """Return the frame of Structured Streaming that `stream_options` describe."""
+    from fluss_lab.spark.data_source import FORMAT
+
     tasks = str(session.sparkContext.defaultParallelism)
     return session.readStream.format(FORMAT).options(**options, tasks=tasks).load()
 
@@ -348,6 +349,8 @@ def _source_frame(
     session: SparkSession, source: TableSource, columns: Sequence[str], asked: Mapping[str, str]
 ) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
+
+    from fluss_lab.spark.data_source import FORMAT
 
     ensure_registered(session)
     wanted = wanted_schema(source.info.schema, columns)
