@@ -3,8 +3,8 @@
 import pytest
 
 from fluss_lab.testing import EmbeddedCluster
+from tests.spark.conftest import clock  # noqa: F401
 from tests.spark.test_stream_spark import (  # noqa: F401
-    clock,
     history,
     session,
     test_a_frame_is_written_whole_or_not,

@@ -3,8 +3,8 @@
 import pytest
 
 from fluss_lab.testing import EmbeddedCluster
+from tests.spark.conftest import clock  # noqa: F401
 from tests.spark.test_table_source import (  # noqa: F401
-    clock,
     history,
     session,
     test_a_frame_gives_the_same_rows_when_all_has_moved,

@@ -3,9 +3,9 @@
 import pytest
 
 from fluss_lab.testing import EmbeddedCluster
+from tests.spark.conftest import clock  # noqa: F401
 from tests.spark.test_altered_spark import test_spark_equals_arrow_on_a_table_that_grows  # noqa: F401
 from tests.spark.test_union_spark import (  # noqa: F401
-    clock,
     history,
     session,
     test_a_changelog_in_spark_equals_the_one_in_arrow,

@@ -6,13 +6,11 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 
 from fluss_lab.spark.source.table_frame import scan_to_spark
-from fluss_lab.testing import EmbeddedCluster, MockClock
 from tests.spark.keyed_tables import MONTHS, SYSTEM, Flights, agree
-from tests.unit.read.kit import OPTIONS
 
 pytestmark = pytest.mark.spark
 
-#: Some of them tell dead rows.
+#: By two of them dead rows are found.
 ASKED = {
     "neither": ["month", "id"],
     "bucket": ["month", "__bucket", "id"],
@@ -23,17 +21,6 @@ ASKED = {
 CALLS_MAX = 120
 #: A call that only lets an object go, of one that Python no longer has.
 RELEASES = "m\nd\n"
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
-
-
-@pytest.fixture(scope="module")
-def cluster(clock):
-    with EmbeddedCluster(options=OPTIONS, clock=clock) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +46,7 @@ def plan_of(frame):
 @pytest.mark.parametrize(("name", "scans"), [("clean", 1), ("holed", 2), ("mixed", 2)])
 def test_the_log_s_end_is_read_with_the_first_of_the_lake_s_files(spark, histories, asked, name, scans):
     frame = agree(spark, histories[name].reader().scan(asked))
-    # Where each column that tells dead rows was asked for, none of them can mark the log's rows as no dead ones.
+    # Where both columns by which dead rows are found were asked for, neither can be null in the log's rows.
     apart = name == "holed" and {"__bucket", "__offset"} <= set(asked)
     assert plan_of(frame).count("FileScan parquet") == scans + apart
 

@@ -11,15 +11,10 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
-from fluss_lab.testing import EmbeddedCluster, MockClock
+from fluss_lab.testing import EmbeddedCluster
 from tests.unit.read.kit import OPTIONS, ModelTable
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
 
 
 @pytest.fixture(scope="module")

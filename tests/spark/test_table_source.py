@@ -17,7 +17,7 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
-from fluss_lab.testing import EmbeddedCluster, MockClock
+from fluss_lab.testing import EmbeddedCluster
 from tests.spark.keyed_tables import COLUMNS, SYSTEM, Flights, agree
 from tests.unit.read.kit import ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
@@ -26,11 +26,6 @@ pytestmark = pytest.mark.spark
 
 WANTED = [*COLUMNS, *SYSTEM]
 CHANGE_ORDER = [("_partition", "ascending"), ("_bucket", "ascending"), ("_log_offset", "ascending")]
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
 
 
 @pytest.fixture(scope="module")

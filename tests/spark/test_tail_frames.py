@@ -17,8 +17,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source import tail_files as tails
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.spark.source.tail_files import tail_files
-from fluss_lab.testing import EmbeddedCluster, MockClock, wait_until
-from tests.unit.read.kit import OPTIONS, SYSTEM, ModelTable, rows_of, same
+from fluss_lab.testing import wait_until
+from tests.unit.read.kit import SYSTEM, ModelTable, rows_of, same
 
 pytestmark = pytest.mark.spark
 
@@ -53,17 +53,6 @@ if __name__ == "__main__":
         session.stop()
         print(file.path.exists(), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
-
-
-@pytest.fixture(scope="module")
-def cluster(clock):
-    with EmbeddedCluster(options=OPTIONS, clock=clock) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark.source.log_range_source import divide_ranges
 from fluss_lab.spark.source.table_frame import changelog_by_tasks, changelog_to_spark, scan_by_tasks, scan_to_spark
-from fluss_lab.testing import EmbeddedCluster, MockClock
+from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.kit import BUCKETS, OPTIONS, SYSTEM, ModelTable, rows_of, same
@@ -31,11 +31,6 @@ COLUMNS = ["id", "month", "delay", "ratio", "dest", *SYSTEM]
 @pytest.fixture(scope="module")
 def session(spark):
     return spark
-
-
-@pytest.fixture(scope="module")
-def clock():
-    return MockClock()
 
 
 @pytest.fixture(scope="module")
