@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fluss_lab.read.filter import predicates as tree
 from fluss_lab.read.filter.filter_compiler import Filter
+from fluss_lab.spark.source.spark_columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -70,13 +71,13 @@ def _apply(node: tree.Applied) -> Column:
         return pa.array(mask)
 
     udf: Any = arrow_udf  # its types leave functions of any number of columns out
-    return cast("Column", udf(holds, "boolean")(*[F.col(f"`{name}`") for name in names]))
+    return cast("Column", udf(holds, "boolean")(*[F.col(quoted(name)) for name in names]))
 
 
 def _column(reference: tree.Reference) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    column = F.col(f"`{reference.path[0]}`")
+    column = F.col(quoted(reference.path[0]))
     for name in reference.path[1:]:
         column = column.getField(name)
     return column
