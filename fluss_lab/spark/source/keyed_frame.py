@@ -136,7 +136,7 @@ def keyed_frames(
     from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
 
     first, *others = _lake_reads(source, read.files, schema)
-    # The log's rows are no dead ones' where a column that tells these is null, so one that nobody asked for.
+    # A row of the log counts as live where the bucket or the offset is null, which only one that nobody asked for can be.
     apart = with_source or (first.holed and not first.helpers.fields)
     wanted = schema if apart else type(schema)([*schema.fields, *first.helpers.fields])
     fields = file_fields(source, wanted, in_lake=not apart)
@@ -158,7 +158,7 @@ class _LakeRead:
     Attributes:
         splits: The files.
         holed: Whose dead rows are left out; empty: all of them are wanted.
-        helpers: The columns, beside those wanted, that tell dead rows.
+        helpers: The columns, beside those wanted, by which dead rows are found.
     """
 
     splits: Sequence[LakeSplit]
