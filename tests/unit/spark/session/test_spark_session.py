@@ -62,6 +62,15 @@ def test_settings(spark):
 
 
 @pytest.mark.spark
+def test_the_second_compiler_waits_longer_than_by_default(spark):
+    runtime = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    given = dict(option.partition("=")[::2] for option in runtime.getInputArguments() if option.startswith("-XX:Tier4"))
+    assert given, "no option of the kind has reached the JVM"
+    assert int(given["-XX:Tier4InvocationThreshold"]) > 5_000
+    assert int(given["-XX:Tier4BackEdgeThreshold"]) > 40_000
+
+
+@pytest.mark.spark
 def test_times_are_utc_both_ways(spark):
     noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
     table = spark.sql("select timestamp'2026-07-01 12:00:00' as t").toArrow()
