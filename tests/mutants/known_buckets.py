@@ -67,14 +67,14 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "lake_taken_for_whole", "P4", "fluss_lab/read/union/read_plan.py",
-        "        lake_starts.get(part.bucket, 0) <= part.start\n        and ",
-        "        ",
+        "lake_starts.get(part.bucket, 0) <= part.start and source.cluster_holds(",
+        "source.cluster_holds(",
         (f"{IN_GAPS}::test_a_point_from_before_the_lakes_first_record_is_refused_and_never_read_as_empty",),
     ),
     Mutant(
         "log_taken_for_whole", "P4", "fluss_lab/read/union/read_plan.py",
-        "        and source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)\n",
-        "",
+        " and source.cluster_holds(part.bucket, part.log_start, part.stop)\n",
+        "\n",
         (f"{IN_GAPS}::test_a_gap_is_named_by_every_read_that_touches_it",),
     ),
     Mutant(

@@ -253,9 +253,21 @@ READING = (
     ),
     Mutant(
         "union_log_begins_one_early", "P4", "fluss_lab/read/union/read_plan.py",
-        "position = max(part.start, part.lake_stop)",
-        "position = max(part.start, part.lake_stop - 1)",
+        "    position = part.log_start\n",
+        "    position = max(part.start, part.lake_stop - 1)\n",
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
+    ),
+    Mutant(
+        "first_answer_used_at_any_offset", "P4", "fluss_lab/client/log/range_reader.py",
+        "first is not None and first.offset == offset:",
+        "first is not None:",
+        ("tests/unit/client/log/test_range_reader.py::test_a_first_answer_is_of_use_at_its_own_offset_only",),
+    ),
+    Mutant(
+        "first_answer_with_an_error_taken_for_records", "P4", "fluss_lab/client/log/range_reader.py",
+        "return fetched.error is None and (fetched.size_bytes > 0 or fetched.remote is not None)",
+        "return True",
+        ("tests/unit/client/log/test_range_reader.py::test_buckets_without_room_or_with_errors_are_left_to_their_reader",),
     ),
     Mutant(
         "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/union/lake_rows.py",

@@ -223,7 +223,7 @@ SPARK_TABLES = (
     ),
     Mutant(
         "tail_file_with_rows_of_the_lake", "P4", UNION,
-        "        LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)\n",
+        "        LogRange(part.bucket, part.partition, part.log_start, part.stop)\n",
         "        LogRange(part.bucket, part.partition, part.start, part.stop)\n",
         (f"{TAIL_FRAMES}::test_the_lake_and_a_small_tail_are_one_scan",),
     ),

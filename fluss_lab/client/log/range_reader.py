@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.cluster.cluster_client import ClusterClient
-from fluss_lab.client.cluster.leader_requests import Attempts, call_leader
+from fluss_lab.client.cluster.leader_requests import Attempts, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.log.answer_ahead import AnswerAhead
 from fluss_lab.client.log.fetch_codec import (
@@ -26,6 +27,7 @@ from fluss_lab.errors import (
     FlussError,
     InternalError,
     LakeSnapshotNotFoundError,
+    NotFoundError,
     OffsetOutOfRangeError,
 )
 from fluss_lab.lake import FetchContext, FlussLogSource
@@ -50,6 +52,7 @@ def read_range(
     projection: Sequence[str | int] | None = None,
     lake: bool = True,
     previous_offsets: bool = False,
+    first: FirstAnswer | None = None,
 ) -> Iterator[LogRecords]:
     """Yield exactly the records with offsets in ``[start, stop)`` of a bucket, in order, without gap or duplicate.
 
@@ -65,6 +68,7 @@ def read_range(
         projection: Names or positions of columns, in the order wanted; None: all.
         lake: Whether the lake may be read.
         previous_offsets: Of a primary-key table: whether records have their previous offsets.
+        first: Of `first_answers`, for the same columns; it spares the first request where it begins at `start`.
 
     Raises:
         OffsetOutOfRangeError: Offsets are missing at the begin or the end: not held any more, or not yet written.
@@ -78,10 +82,75 @@ def read_range(
     three answers.
     """
     columns = Projection(info, projection, partial(connection.schema, info))
-    limits = FetchLimits(
-        connection.fetch_bytes_max, 0, lake, previous_offsets=previous_offsets and not info.is_log_table
+    reader = _RangeReader(
+        connection, info, bucket, partition, columns, _limits(connection, info, lake, previous_offsets)
     )
-    yield from _RangeReader(connection, info, bucket, partition, columns, limits).read(start, stop)
+    yield from reader.read(start, stop, first)
+
+
+def _limits(connection: ClusterClient, info: TableInfo, lake: bool, previous_offsets: bool) -> FetchLimits:
+    wants_previous = previous_offsets and not info.is_log_table
+    return FetchLimits(connection.fetch_bytes_max, 0, lake, previous_offsets=wants_previous)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """What a bucket's server has from an offset on."""
+
+    bucket: TableBucket
+    offset: int
+    fetched: FetchedBucket | None = None
+
+
+def first_answers(
+    connection: ClusterClient,
+    info: TableInfo,
+    starts: Mapping[TableBucket, int],
+    *,
+    projection: Sequence[str | int] | None = None,
+    previous_offsets: bool = False,
+) -> dict[TableBucket, FirstAnswer]:
+    """Return what the servers of some buckets have from offsets on, by one request to each of them; not from the lake.
+
+    A bucket is left out where there was no more room in the answer, or its server has an error instead: `read_range` then
+    requests it by itself.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        starts: First offset wanted of each bucket.
+        projection, previous_offsets: As `read_range` is going to have them.
+
+    Raises:
+        ServerUnavailableError: No server answered in time.
+
+    Cost: at most 4 MB (``client.scanner.log.fetch.max-bytes``) of each server, which are kept until they are read.
+    """
+    connection.remember(info)
+    columns = Projection(info, projection, partial(connection.schema, info))
+    limits = _limits(connection, info, lake=False, previous_offsets=previous_offsets)
+
+    def send(gateway: TabletServerGateway, wanted: Sequence[FirstAnswer]) -> list[FetchedBucket | None]:
+        request = fetch_request(info.table_id, [(each.bucket, each.offset) for each in wanted], columns, limits)
+        found = {each.bucket: each for each in fetched_buckets(gateway.fetch_log(request)) if _has_records(each)}
+        return [found.get(each.bucket) for each in wanted]
+
+    wanted = [FirstAnswer(bucket, offset) for bucket, offset in starts.items()]
+    call: LeaderCall[FirstAnswer, FetchedBucket | None] = LeaderCall(send, on_gone=lambda _request, _error: None)
+    try:
+        found = call_leaders(connection, wanted, call, connection.attempts(f"read of {info.path}"))
+    except NotFoundError:
+        return {}  # whoever reads the bucket that has gone meets it
+    return {
+        each.bucket: FirstAnswer(each.bucket, each.offset, fetched)
+        for each, fetched in zip(wanted, found, strict=True)
+        if fetched is not None
+    }
+
+
+def _has_records(fetched: FetchedBucket) -> bool:
+    """Return whether an answer has records of a bucket, or says where in remote storage they are."""
+    return fetched.error is None and (fetched.size_bytes > 0 or fetched.remote is not None)
 
 
 class _RangeReader:
@@ -106,7 +175,8 @@ class _RangeReader:
     def __str__(self) -> str:
         return f"read of bucket {self._bucket} of {self._info.path}"
 
-    def read(self, start: int, stop: int) -> Iterator[LogRecords]:
+    def read(self, start: int, stop: int, first: FirstAnswer | None) -> Iterator[LogRecords]:
+        """Yield the records of a range; `first` may be the answer that it begins with."""
         offset = start
         attempts = self._connection.attempts(self)
         gone: GoneSegments | None = None
@@ -115,6 +185,9 @@ class _RangeReader:
             begin = offset
             fetched = None if ahead is None or ahead.offset != offset else ahead.take()
             ahead, is_first = None, fetched is None
+            if fetched is None and first is not None and first.offset == offset:
+                fetched = first.fetched
+            first = None
             if fetched is None:
                 fetched = self._fetch(offset, attempts)
             follows = fetched.next_offset or stop

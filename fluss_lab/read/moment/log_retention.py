@@ -184,7 +184,7 @@ def gap_of(source: TableSource, part: BucketPart) -> Gap | None:
     Raises:
         FlussError: The cluster does not know where the bucket begins, and it matters.
     """
-    known, begin = source.known_state(part.bucket), max(part.start, part.lake_stop)
+    known, begin = source.known_state(part.bucket), part.log_start
     if known is None or not known.is_known or begin >= part.stop:
         return None
     if known.is_dropped:
@@ -197,7 +197,7 @@ def gap_of(source: TableSource, part: BucketPart) -> Gap | None:
 
 def is_vouched(source: TableSource, part: BucketPart) -> bool:
     """Return whether the cluster said at the last look that it holds all of a part that the lake does not."""
-    return source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)
+    return source.cluster_holds(part.bucket, part.log_start, part.stop)
 
 
 def check_gaps(source: TableSource, parts: Sequence[BucketPart], snapshot: LakeSnapshot | None) -> None:

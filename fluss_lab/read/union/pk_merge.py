@@ -104,7 +104,7 @@ class Tail:
         #: The rows wanted, still with those that later records end; None: there are too many to keep.
         self._kept: list[pa.RecordBatch] | None = [] if self._bytes_max else None
         # A row is ended by a later record: what is before the first row wanted ends none.
-        self._start = max(part.start, part.lake_stop)
+        self._start = part.log_start
         self._ended = np.empty(0, dtype=np.int64)
 
     @property
@@ -158,6 +158,7 @@ class Tail:
         found = read_range(
             source.connection, source.info, part.bucket, start, stop, partition=part.partition,
             projection=stored_columns(source.info, names), lake=False, previous_offsets=previous,
+            first=part.first if previous and names == self._names else None,
         )  # fmt: skip
         return coalesce(found)
 

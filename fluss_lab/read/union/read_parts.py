@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
+from fluss_lab.client.log.range_reader import FirstAnswer
 from fluss_lab.errors import (
     BucketNotFoundError,
     LakeSnapshotNotFoundError,
@@ -38,6 +39,7 @@ class BucketPart:
             a primary-key table's bucket. None: all up to `stop`.
         live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
             back, because neither the lake nor the log alone has them (or not as cheaply); `lake_stop` is `start`.
+        first: What was fetched of its log together with other buckets' logs, if anything was.
     """
 
     bucket: TableBucket
@@ -49,6 +51,12 @@ class BucketPart:
     splits: tuple[LakeSplit, ...] = ()
     row_stop: int | None = None
     live: bool = False
+    first: FirstAnswer | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def log_start(self) -> int:
+        """Return the first offset that is read of the log."""
+        return max(self.start, self.lake_stop)
 
     @property
     def key(self) -> BucketKey:
@@ -60,7 +68,7 @@ class BucketPart:
         """Return how many records of a log table it has, where its files tell that without being read; None else."""
         if self.filter is not None:
             return None
-        total = self.stop - max(self.start, self.lake_stop)
+        total = self.stop - self.log_start
         for split in self.splits:
             if self.start <= split.min_offset and split.max_offset < self.lake_stop:
                 total += split.rows

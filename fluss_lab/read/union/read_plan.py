@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.log.range_reader import read_range
+from fluss_lab.client.log.range_reader import first_answers, read_range
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -238,8 +238,7 @@ def _is_whole(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapsh
     """Return whether lake and cluster are known to hold all of a log table's parts, without a look at what may be missing."""
     lake_starts = {} if snapshot is None else snapshot.starts
     return all(
-        lake_starts.get(part.bucket, 0) <= part.start
-        and source.cluster_holds(part.bucket, max(part.start, part.lake_stop), part.stop)
+        lake_starts.get(part.bucket, 0) <= part.start and source.cluster_holds(part.bucket, part.log_start, part.stop)
         for part in parts
     )
 
@@ -298,11 +297,42 @@ def read_rows(
         UnsupportedError: ``__timestamp`` is asked of rows that have changed since, and whose records are held by neither.
         CorruptDataError: Bytes failed their checks.
     """
+    plan = _with_first_answers(source, plan, request, looked)
     if source.info.is_log_table:
         yield from _read_parts(source, plan, request)
         return
     with TailsAhead(source, plan.parts, request, looked) as ahead:
         yield from _read_parts(source, plan, request, ahead)
+
+
+def _with_first_answers(source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail]) -> Plan:
+    """Return a plan whose parts have the first answers of their logs, fetched by one call: short ends of logs are all there.
+
+    A reader of some rows only may never come to the next part: nothing is fetched for it.
+    """
+    if request.limit is not None or request.step_rows is not None:
+        return plan
+    is_known = {tail.part.key for tail in looked}
+    starts: dict[TableBucket, int] = {}
+    names: list[str] | None = None
+    for part in plan.parts:
+        if part.live or part.row_stop is not None or part.log_start >= part.stop or part.key in is_known:
+            continue
+        wanted = request.columns.inner(part.filter, in_lake=False, offset=not source.info.is_log_table)
+        names = wanted if names is None else names
+        if wanted == names:  # what a filter needs may differ from partition to partition
+            starts[part.bucket] = part.log_start
+    if names is None or len(starts) < 2:
+        return plan
+    found = first_answers(
+        source.connection, source.info, starts, projection=stored_columns(source.info, names), previous_offsets=True
+    )
+    return replace(
+        plan,
+        parts=tuple(
+            replace(part, first=found.get(part.bucket)) if part.bucket in found else part for part in plan.parts
+        ),
+    )
 
 
 def _read_parts(
@@ -363,7 +393,7 @@ def _read_part(
 
 def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the part's records in the log of a log table."""
-    position = max(part.start, part.lake_stop)
+    position = part.log_start
     stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
     if position >= stop:
         return
@@ -372,7 +402,7 @@ def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     # Without the lake: what has moved there is planned again, with its files pruned by the filter.
     found = read_range(
         source.connection, source.info, part.bucket, position, stop,
-        partition=part.partition, projection=stored_columns(source.info, names), lake=False,
+        partition=part.partition, projection=stored_columns(source.info, names), lake=False, first=part.first,
     )  # fmt: skip
     for records in coalesce(found, request.limit):
         batch = of_records(records, part.bucket.bucket, schema)

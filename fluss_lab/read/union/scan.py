@@ -244,7 +244,7 @@ class Scan:
         )
 
     def _explained(self, part: BucketPart) -> ExplainedBucket:
-        log: tuple[int, int] = (max(part.start, part.lake_stop), part.stop)
+        log: tuple[int, int] = (part.log_start, part.stop)
         if part.live:
             known = self.source.known_state(part.bucket)
             log = (part.stop, part.stop if known is None else known.end)

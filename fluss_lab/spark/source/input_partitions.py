@@ -168,7 +168,7 @@ def _size(total: int, tasks: int, records_min: int) -> int:
 
 def _rows(part: BucketPart) -> int:
     """Return about how many rows reading a part comes to."""
-    tail = part.stop - max(part.start, part.lake_stop)
+    tail = part.stop - part.log_start
     return sum(_rows_within(split, part.start, part.row_stop) for split in part.splits) + tail
 
 
@@ -186,7 +186,7 @@ def _pieces(part: BucketPart, size: int, keyed: bool) -> list[BucketPart]:
     if not keyed:
         return [_clip(part, start, stop) for start, stop in _even(part.start, part.stop, count)]
     lake = sum(_rows_within(split, part.start, part.row_stop) for split in part.splits)
-    tail = part.stop - max(part.start, part.lake_stop)
+    tail = part.stop - part.log_start
     edges = _row_edges(part, min(count, max(1, lake // max(1, tail))))
     return [
         replace(

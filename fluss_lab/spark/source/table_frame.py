@@ -253,9 +253,9 @@ def _log_table_frames(
 
 def _log_ranges(plan: Plan) -> list[LogRange]:
     return [
-        LogRange(part.bucket, part.partition, max(part.start, part.lake_stop), part.stop)
+        LogRange(part.bucket, part.partition, part.log_start, part.stop)
         for part in plan.parts
-        if max(part.start, part.lake_stop) < part.stop
+        if part.log_start < part.stop
     ]
 
 

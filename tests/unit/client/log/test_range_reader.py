@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fluss_lab.client import Connection, read_range
+from fluss_lab.client.log.range_reader import FirstAnswer, first_answers
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -18,7 +19,7 @@ from fluss_lab.errors import (
     ServerUnavailableError,
     TableNotFoundError,
 )
-from fluss_lab.model import TableBucket
+from fluss_lab.model import OffsetSpec, TableBucket
 
 
 @pytest.fixture
@@ -175,3 +176,79 @@ def test_damage_ends_the_range_where_it_lies_whoever_asked(watched, table, monke
     with pytest.raises(CorruptDataError, match="CRC"):
         found.extend(read_range(connection, info, bucket, 0, 1000))
     assert [offset for run in found for offset in run.offsets.to_pylist()] == list(range(500))
+
+
+# -- the first answers of several buckets ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def buckets(connection, make_table):
+    """A table of eight buckets with a few rows in each, and the records of each, read one by one."""
+    info = make_table({"id": "bigint", "s": "string"}, buckets=8, bucket_key=["id"])
+    with connection.append_writer(info.path) as writer:
+        for start in range(0, 400, 100):
+            writer.append({"id": np.arange(start, start + 100), "s": ["x"] * 100}).result()
+    found = connection.admin().list_offsets(info, OffsetSpec.latest())
+    ends = {TableBucket(info.table_id, None, number): each.offset for number, each in found.items()}
+    return info, ends
+
+
+def rows(connection, info, bucket, stop, first=None, start=0):
+    return [
+        row for run in read_range(connection, info, bucket, start, stop, first=first) for row in run.rows.to_pylist()
+    ]
+
+
+def test_one_call_has_the_beginnings_of_all_buckets(shared_cluster, connection, buckets, monkeypatch):
+    info, ends = buckets
+    expected = {bucket: rows(connection, info, bucket, stop) for bucket, stop in ends.items()}
+    found = first_answers(connection, info, dict.fromkeys(ends, 0))
+    assert found.keys() == ends.keys()
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "gateway", lambda server_id: pytest.fail("asked once more"))
+        assert {
+            bucket: rows(connection, info, bucket, stop, found[bucket]) for bucket, stop in ends.items()
+        } == expected
+
+
+def test_a_first_answer_is_of_use_at_its_own_offset_only(connection, buckets):
+    info, ends = buckets
+    bucket, stop = next(iter(ends.items()))
+    expected = rows(connection, info, bucket, stop)
+    start = stop - 2
+    first = first_answers(connection, info, {bucket: start})[bucket]
+    assert rows(connection, info, bucket, stop, first) == expected
+    assert rows(connection, info, bucket, stop, first, start=start) == expected[start:]
+    assert rows(connection, info, bucket, stop, FirstAnswer(bucket, 0), start=0) == expected
+
+
+def test_buckets_without_room_or_with_errors_are_left_to_their_reader(shared_cluster, buckets):
+    info, ends = buckets
+    with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": "1kb"}) as connection:
+        found = first_answers(connection, info, dict.fromkeys(ends, 0))
+        assert 0 < len(found) < len(ends)
+        for bucket, stop in ends.items():
+            assert rows(connection, info, bucket, stop, found.get(bucket)) == rows(connection, info, bucket, stop)
+        low, *others = ends
+        beyond = first_answers(connection, info, {low: 10**9} | dict.fromkeys(others[:1], 0))
+        assert low not in beyond
+        with pytest.raises(OffsetOutOfRangeError):
+            rows(connection, info, low, 10**9 + 1, beyond.get(low), start=10**9)
+        gone = TableBucket(info.table_id, None, 99)
+        with_gone = first_answers(connection, info, {gone: 0, others[0]: 0})
+        assert gone not in with_gone
+        with pytest.raises(BucketNotFoundError):
+            rows(connection, info, gone, 1, with_gone.get(gone))
+
+
+def test_first_answers_need_a_server(shared_cluster, table):
+    info, bucket = table
+    config = {"client.request-timeout": "300ms"}
+    with Connection(lambda: shared_cluster.address, config) as connection:
+        connection.gateway = lambda server_id: SimpleNamespace(fetch_log=refuse)
+        with pytest.raises(ServerUnavailableError):
+            first_answers(connection, info, {bucket: 0})
+
+
+def refuse(request):
+    raise ServerUnavailableError("away")

@@ -1,0 +1,83 @@
+"""The execution of a plan: short ends of logs come with one call, whatever the number of buckets."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fluss_lab.model import TablePath, make_descriptor
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.testing import EmbeddedCluster
+from tests.unit.read.kit import rows_of
+
+BUCKETS = 8
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def connection():
+    with EmbeddedCluster() as cluster:
+        cluster.connection.admin().create_database("plans")
+        yield cluster.connection
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["log", "keyed"])
+def table(connection, request):
+    """A table with rows in each of its buckets, of which none is in the lake."""
+    keys = {"primary_key": ["id"]} if request.param else {"bucket_key": ["id"]}
+    path = TablePath("plans", "keyed" if request.param else "log")
+    admin = connection.admin()
+    admin.create_table(path, make_descriptor({"id": "bigint", "s": "string"}, buckets=BUCKETS, **keys))
+    written = [{"id": number, "s": f"s{number}"} for number in range(ROWS)]
+    with connection.upsert_writer(path) if request.param else connection.append_writer(path) as writer:
+        (writer.upsert if request.param else writer.append)(written).result()
+    return path, written
+
+
+@pytest.fixture
+def fetches(connection, monkeypatch):
+    """How many buckets each fetch has asked for."""
+    asked: list[int] = []
+    gateway = connection.gateway
+
+    def watching(server_id):
+        found = gateway(server_id)
+
+        def fetch_log(request):
+            asked.append(len(request.tables_req[0].buckets_req))
+            return found.fetch_log(request)
+
+        names = ("scan_kv", "describe_buckets", "list_offsets", "lookup")
+        return SimpleNamespace(fetch_log=fetch_log, **{name: getattr(found, name) for name in names})
+
+    monkeypatch.setattr(connection, "gateway", watching)
+    return asked
+
+
+def by_id(found):
+    return sorted(rows_of(found), key=lambda each: each["id"])
+
+
+def test_all_ends_of_the_log_come_with_one_call(connection, table, fetches):
+    path, written = table
+    assert by_id(TableReader(connection, path).scan().to_arrow()) == written
+    assert fetches == [BUCKETS]
+
+
+def test_a_filter_and_chosen_columns_are_those_of_the_call_too(connection, table, fetches):
+    path, written = table
+    found = TableReader(connection, path).scan(columns=["s"], where="id >= 150").to_arrow()
+    assert sorted(found["s"].to_pylist()) == sorted(each["s"] for each in written[150:])
+    assert fetches == [BUCKETS]
+
+
+def test_a_reader_of_some_rows_fetches_bucket_by_bucket(connection, table, fetches):
+    path, _ = table
+    assert TableReader(connection, path).scan(limit=3).to_arrow().num_rows == 3
+    assert set(fetches) == {1}
+    assert len(fetches) < BUCKETS
+
+
+def test_one_bucket_is_fetched_by_its_reader(connection, table, fetches):
+    path, _ = table
+    assert TableReader(connection, path).scan(buckets=[0]).to_arrow().num_rows
+    assert fetches == [1]
