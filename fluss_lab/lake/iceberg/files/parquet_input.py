@@ -148,13 +148,15 @@ def in_order(work: Callable[[T], R], what: Iterable[T]) -> Iterator[R]:
         yield work(each)
         break
     under_way: deque[Work[R]] = deque()
-    pool = WorkPool(_WORK_AT_ONCE, "lake-work")
+    pool: WorkPool | None = None
     try:
         for each in left:
+            pool = pool or WorkPool(_WORK_AT_ONCE, "lake-work")
             under_way.append(pool.submit(partial(work, each)))
             if len(under_way) > _WORK_AT_ONCE:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
     finally:
-        pool.close()
+        if pool is not None:
+            pool.close()
