@@ -52,9 +52,9 @@ _HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
 _STATIC_SOURCES: Final = "pyspark_"
 #: What no command is called: then Spark looks for no such packages.
 _NO_PYTHON: Final = "no-python-with-data-sources"
-#: When the JVM's second compiler, which makes the fastest code at the greatest cost, takes a method up: four to ten times as
-#: late as by default. Of a start and the first query it takes two fifths of the CPU, for code that hardly any of them runs
-#: again; a loop over rows is there within milliseconds all the same.
+#: When the JVM's second compiler, which makes the fastest code at the greatest cost, takes a method up: ten times as late as by
+#: default and more. Of a start and the first query it takes two fifths of the CPU, for code that is hardly run again; what goes
+#: over millions of rows it compiles all the same.
 _COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=20000",
