@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.cluster.cluster_client import ClusterClient
-from fluss_lab.client.cluster.leader_requests import Attempts, LeaderCall, call_leader, call_leaders
+from fluss_lab.client.cluster.leader_requests import Attempts, BucketRequest, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.log.answer_ahead import AnswerAhead
 from fluss_lab.client.log.fetch_codec import (
@@ -97,9 +97,8 @@ def _limits(connection: ClusterClient, info: TableInfo, lake: bool, previous_off
 class FirstAnswer:
     """What a bucket's server has from an offset on."""
 
-    bucket: TableBucket
     offset: int
-    fetched: FetchedBucket | None = None
+    fetched: FetchedBucket
 
 
 def first_answers(
@@ -130,20 +129,21 @@ def first_answers(
     columns = Projection(info, projection, partial(connection.schema, info))
     limits = _limits(connection, info, lake=False, previous_offsets=previous_offsets)
 
-    def send(gateway: TabletServerGateway, wanted: Sequence[FirstAnswer]) -> list[FetchedBucket | None]:
-        request = fetch_request(info.table_id, [(each.bucket, each.offset) for each in wanted], columns, limits)
-        found = {each.bucket: each for each in fetched_buckets(gateway.fetch_log(request)) if _has_records(each)}
-        return [found.get(each.bucket) for each in wanted]
+    def send(gateway: TabletServerGateway, requests: Sequence[BucketRequest]) -> list[FetchedBucket | None]:
+        offsets = [(each.bucket, starts[each.bucket]) for each in requests]
+        answer = gateway.fetch_log(fetch_request(info.table_id, offsets, columns, limits))
+        found = {each.bucket: each for each in fetched_buckets(answer) if _has_records(each)}
+        return [found.get(each.bucket) for each in requests]
 
-    wanted = [FirstAnswer(bucket, offset) for bucket, offset in starts.items()]
-    call: LeaderCall[FirstAnswer, FetchedBucket | None] = LeaderCall(send, on_gone=lambda _request, _error: None)
+    call: LeaderCall[BucketRequest, FetchedBucket | None] = LeaderCall(send)
+    requests = [BucketRequest(bucket) for bucket in starts]
     try:
-        found = call_leaders(connection, wanted, call, connection.attempts(f"read of {info.path}"))
+        found = call_leaders(connection, requests, call, connection.attempts(f"read of {info.path}"))
     except NotFoundError:
         return {}  # whoever reads the bucket that has gone meets it
     return {
-        each.bucket: FirstAnswer(each.bucket, each.offset, fetched)
-        for each, fetched in zip(wanted, found, strict=True)
+        bucket: FirstAnswer(offset, fetched)
+        for (bucket, offset), fetched in zip(starts.items(), found, strict=True)
         if fetched is not None
     }
 

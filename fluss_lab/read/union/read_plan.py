@@ -312,11 +312,11 @@ def _with_first_answers(source: TableSource, plan: Plan, request: Request, looke
     """
     if request.limit is not None or request.step_rows is not None:
         return plan
-    is_known = {tail.part.key for tail in looked}
+    known = {tail.part.key for tail in looked}
     starts: dict[TableBucket, int] = {}
     names: list[str] | None = None
     for part in plan.parts:
-        if part.live or part.row_stop is not None or part.log_start >= part.stop or part.key in is_known:
+        if part.live or part.row_stop is not None or part.log_start >= part.stop or part.key in known:
             continue
         wanted = request.columns.inner(part.filter, in_lake=False, offset=not source.info.is_log_table)
         names = wanted if names is None else names
@@ -327,12 +327,9 @@ def _with_first_answers(source: TableSource, plan: Plan, request: Request, looke
     found = first_answers(
         source.connection, source.info, starts, projection=stored_columns(source.info, names), previous_offsets=True
     )
-    return replace(
-        plan,
-        parts=tuple(
-            replace(part, first=found.get(part.bucket)) if part.bucket in found else part for part in plan.parts
-        ),
-    )
+    # Other parts stay the same objects: tails that were looked at are known by them.
+    parts = (replace(part, first=found[part.bucket]) if part.bucket in found else part for part in plan.parts)
+    return replace(plan, parts=tuple(parts))
 
 
 def _read_parts(
