@@ -11,35 +11,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import click
 
-from fluss_lab.cli.explore_command import explore
+from fluss_lab.cli.browser_commands import explore, lab
+from fluss_lab.cli.exit_codes import EXIT_CODES, FAILED, NO_SERVER, run_command
 from fluss_lab.cli.file_commands import FILE_COMMANDS
 from fluss_lab.cli.folder_argument import FolderPath, folder_argument
-from fluss_lab.cli.lab_command import lab
 from fluss_lab.cli.output import examples, json_option, print_objects
 from fluss_lab.cli.read_commands import READ_COMMANDS
 from fluss_lab.cli.table_argument import completion
 from fluss_lab.cli.table_commands import TABLE_COMMANDS
-from fluss_lab.errors import FlussError, InvalidPropertyError
-
-#: Exit codes: something failed, and nothing to show.
-FAILED: Final = 1
-NO_SERVER: Final = 3
-#: As of a process that the signal ended.
-INTERRUPTED: Final = 130
-DEBUG_VARIABLE: Final = "FLUSS_LAB_DEBUG"
-_PROGRAM: Final = "fluss-lab"
-
-_EXIT_CODES: Final = """
-Exit codes: 0 done; 1 failed, with the reason in one line on standard error; 2 an invalid command line; 3 (status) no
-server runs; 130 interrupted. FLUSS_LAB_DEBUG=1 shows the traceback of an error.
-"""
+from fluss_lab.errors import InvalidPropertyError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 @click.version_option(package_name="fluss-lab")
 def commands() -> None:
     """A workbench for the streaming lakehouse: streaming tables, tiered by Spark into Iceberg, read as one."""
@@ -287,63 +273,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always, with one of the exit codes.
         Exception: What failed, when the variable for debugging is set.
     """
-    sys.exit(_exit_code(None if arguments is None else list(arguments)))
-
-
-def _exit_code(arguments: list[str] | None) -> int:
-    stdout = sys.stdout
-    try:
-        code = commands.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return error.exit_code
-    except click.ClickException as error:
-        _say(_usage_text(error))
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        return _end_quietly()
-    except SystemExit:
-        # click's own answer to a pipe that nobody reads: exit code 1, and another stream in the place of standard output.
-        if sys.stdout is not stdout:
-            return _end_quietly()
-        raise
-    except Exception as error:
-        if os.environ.get(DEBUG_VARIABLE):
-            raise
-        _say(_error_text(error))
-        return FAILED
-
-
-def _end_quietly() -> int:
-    """End because whoever reads has enough: what is still buffered would fail once more at the end of the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
-def _say(text: str) -> None:
-    from fluss_lab.display.shown_text import visible
-
-    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
-    click.echo(f"{_PROGRAM}: {visible(line)}", err=True)
-
-
-def _usage_text(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    where = _PROGRAM if context is None else context.command_path
-    return f"{error.format_message().rstrip('.')}; see `{where} --help`"
-
-
-def _error_text(error: Exception) -> str:
-    """Return what a person is to know of an error: of others than the house's and the system's its kind too."""
-    if isinstance(error, FlussError | OSError):
-        return str(error)
-    if type(error).__module__.startswith(("pyspark.", "py4j.")):
-        from fluss_lab.spark.session.spark_errors import spark_message
-
-        return spark_message(error).split("\n\n", 1)[0]
-    return f"{type(error).__name__}: {error}; {DEBUG_VARIABLE}=1 shows where"
+    sys.exit(run_command(commands, None if arguments is None else list(arguments)))

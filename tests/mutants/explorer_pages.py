@@ -5,13 +5,13 @@ from tests.mutants.mutant import Mutant
 ACCESS = "fluss_lab/explorer/loopback/page_access.py"
 HANDLERS = "fluss_lab/explorer/loopback/page_handlers.py"
 HOST = "fluss_lab/explorer/loopback/loopback_host.py"
-COMMAND = "fluss_lab/cli/explore_command.py"
+COMMAND = "fluss_lab/cli/browser_commands.py"
 JOBS = "fluss_lab/explorer/screens/job_answers.py"
 MODEL = "fluss_lab/explorer/explorer_model.py"
 
 IN_ACCESS = "tests/unit/explorer/loopback/test_page_access.py"
 IN_HOST = "tests/unit/explorer/loopback/test_loopback_host.py"
-IN_COMMAND = "tests/unit/cli/test_explore_command.py"
+IN_COMMAND = "tests/unit/cli/test_browser_commands.py"
 IN_JOBS = "tests/unit/explorer/test_job_answers.py"
 
 EXPLORER_PAGES = (

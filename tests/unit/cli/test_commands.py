@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.errors import FlussError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
@@ -97,25 +95,6 @@ def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     assert cluster.read_options(folder) == options
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["up", "--option", "log.segment.fil-size=1mb"], "did you mean 'log.segment.file-size'"),
-        (["up", "--option", "log.durability=maybe"], "expected one of ack, fsync"),
-        (["up", "--option", "nonsense"], "expected KEY=VALUE"),
-    ],
-)
-def test_what_goes_wrong_is_one_line_and_exit_code_1(folder, monkeypatch, arguments, text):
-    failed = call(*arguments, folder)
-    assert (failed.code, failed.out) == (1, "")
-    assert failed.err.startswith("fluss-lab: ")
-    assert text in failed.err
-    assert len(failed.err.splitlines()) == 1
-    monkeypatch.setenv("FLUSS_LAB_DEBUG", "1")
-    with pytest.raises(FlussError, match=re.escape(text)):
-        call(*arguments, folder)
-
-
 def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
     secrets = {
         "FLUSS_LAB_DATALAKE_ICEBERG_S3_SECRET_ACCESS_KEY": "SUPERSECRET1",
@@ -167,10 +146,6 @@ def test_up_refuses_a_folder_that_others_may_write(folder):
     assert (failed.code, failed.out) == (1, "")
     assert "others may write in it" in failed.err
     assert list(folder.iterdir()) == []
-
-
-def test_exit_codes_are_documented():
-    assert "Exit codes: 0 done; 1 failed" in call("--help").out.replace("\n  ", " ")
 
 
 def test_a_server_in_the_foreground_is_refused_where_another_runs(folder):

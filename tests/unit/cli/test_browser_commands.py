@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fluss_lab.cli import explore_command
+from fluss_lab.cli import browser_commands
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.cli.shell_kit import assert_refused, call
 from tests.unit.cli.test_read_commands import process
@@ -54,8 +54,8 @@ def test_what_cannot_be_shown_is_refused_before_anything_is_served(shell_lab, tm
 
 def test_the_link_reaches_the_browser_in_a_file_of_ones_own(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(explore_command.webbrowser, "open", seen.append)
-    explore_command._open_browser("http://127.0.0.1:1/x/open?token=t&<", tmp_path)
+    monkeypatch.setattr(browser_commands.webbrowser, "open", seen.append)
+    browser_commands._open_browser("http://127.0.0.1:1/x/open?token=t&<", tmp_path)
     wait_until(lambda: seen)
     (address,) = seen
     assert "token" not in address
@@ -67,7 +67,7 @@ def test_the_link_reaches_the_browser_in_a_file_of_ones_own(tmp_path, monkeypatc
 def test_no_browser_is_opened_where_there_is_no_screen(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(explore_command.sys, "platform", "linux")
-    assert not explore_command._has_screen()
+    monkeypatch.setattr(browser_commands.sys, "platform", "linux")
+    assert not browser_commands._has_screen()
     monkeypatch.setitem(os.environ, "WAYLAND_DISPLAY", "wayland-0")
-    assert explore_command._has_screen()
+    assert browser_commands._has_screen()
