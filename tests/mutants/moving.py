@@ -270,6 +270,12 @@ READING = (
         ("tests/unit/client/log/test_range_reader.py::test_buckets_without_room_or_with_errors_are_left_to_their_reader",),
     ),
     Mutant(
+        "changelog_first_answers_of_other_columns", "P4", "fluss_lab/read/changelog/changelog.py",
+        "starts, projection=stored_columns(source.info, columns))",
+        "starts)",
+        ("tests/unit/read/changelog/test_changelog.py::test_short_logs_of_all_buckets_come_with_one_call",),
+    ),
+    Mutant(
         "union_lake_rows_not_cut_at_the_read_point", "P4", "fluss_lab/read/union/lake_rows.py",
         "if max(split.max_offset for split in run) >= span[1]:",
         "if max(split.max_offset for split in run) > span[1]:",

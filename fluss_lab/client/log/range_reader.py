@@ -138,7 +138,7 @@ def first_answers(
     call: LeaderCall[BucketRequest, FetchedBucket | None] = LeaderCall(send)
     requests = [BucketRequest(bucket) for bucket in starts]
     try:
-        found = call_leaders(connection, requests, call, connection.attempts(f"read of {info.path}"))
+        found = call_leaders(connection, requests, call, connection.attempts(info.path))
     except NotFoundError:
         return {}  # whoever reads the bucket that has gone meets it
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.log.range_reader import checked_lake_records, read_range
+from fluss_lab.client.log.range_reader import FirstAnswer, checked_lake_records, first_answers, read_range
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
@@ -52,7 +52,10 @@ _OFFSETS_NAMED_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRange:
-    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster."""
+    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster.
+
+    `first` is what was fetched of the cluster's part together with other buckets' parts, if anything was.
+    """
 
     bucket: TableBucket
     partition: str | None
@@ -60,6 +63,7 @@ class ChangelogRange:
     lake_stop: int
     stop: int
     snapshot_id: int | None
+    first: FirstAnswer | None = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> BucketKey:
@@ -179,8 +183,12 @@ class Changelog:
         """Return the schema for those who ask for it alone."""
         return self.schema.__arrow_c_schema__()
 
+    def _parts(self) -> list[ChangelogRange]:
+        """Return what is read here, with the first answers of the buckets' logs."""
+        return with_first_answers(self.source, self.plan(), self.columns)
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for each in self.plan():
+        for each in self._parts():
             yield from self.read(each)
 
     def _watched_batches(self) -> Iterator[pa.RecordBatch]:
@@ -189,9 +197,9 @@ class Changelog:
             if waiting is None:
                 yield from self._batches()
                 return
-            plan = self.plan()
-            waiting.plan(sum(each.stop - each.start for each in plan) if self.is_whole else 0)
-            for each in plan:
+            parts = self._parts()
+            waiting.plan(sum(each.stop - each.start for each in parts) if self.is_whole else 0)
+            for each in parts:
                 for batch in self.read(each):
                     waiting.add(batch.num_rows, batch.nbytes)
                     yield batch
@@ -341,6 +349,23 @@ def locate_range(wanted: LogRange, state: TableState) -> ChangelogRange:
     return ChangelogRange(wanted.bucket, wanted.partition, wanted.start, lake_stop, wanted.stop, state.snapshot_id)
 
 
+def with_first_answers(
+    source: TableSource, parts: list[ChangelogRange], columns: Sequence[str]
+) -> list[ChangelogRange]:
+    """Return ranges with what their servers hold at the begin, fetched by one call to each: short ranges are whole then.
+
+    Args:
+        source: The table.
+        parts: From `divide`.
+        columns: As `read_changes` is going to have them, without previous offsets.
+    """
+    starts = {each.bucket: max(each.start, each.lake_stop) for each in parts if each.lake_stop < each.stop}
+    if len(starts) < 2:
+        return parts
+    found = first_answers(source.connection, source.info, starts, projection=stored_columns(source.info, columns))
+    return [replace(each, first=found.get(each.bucket)) for each in parts]
+
+
 def read_changes(
     source: TableSource, part: ChangelogRange, columns: Sequence[str], *, previous_offsets: bool = False
 ) -> Iterator[LogRecords]:
@@ -415,7 +440,7 @@ def read_log_part(
     if start < part.stop:
         yield from read_range(
             source.connection, source.info, part.bucket, start, part.stop,
-            partition=part.partition, projection=names, lake=False, previous_offsets=previous_offsets,
+            partition=part.partition, projection=names, lake=False, previous_offsets=previous_offsets, first=part.first,
         )  # fmt: skip
 
 
@@ -436,4 +461,5 @@ def _divide_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
     state = source.look()
     if (bucket := state.by_bucket.get(part.bucket)) is None:
         return part
-    return replace(part, lake_stop=bucket.lake_stop(part.start, part.stop), snapshot_id=state.snapshot_id)
+    lake_stop = bucket.lake_stop(part.start, part.stop)
+    return replace(part, lake_stop=lake_stop, snapshot_id=state.snapshot_id, first=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket
+from tests.unit.client.log.fetch_hook import hook_fetches
 
 
 @pytest.fixture
@@ -74,18 +74,12 @@ def watched(shared_cluster, monkeypatch):
     """A connection of small answers, and the offsets that were asked for with it."""
     with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": "2kb"}) as connection:
         asked: list[int] = []
-        gateway = connection.gateway
 
-        def watching(server_id):
-            found = gateway(server_id)
+        def watching(fetch, request):
+            asked.append(request.tables_req[0].buckets_req[0].fetch_offset)
+            return fetch(request)
 
-            def fetch_log(request):
-                asked.append(request.tables_req[0].buckets_req[0].fetch_offset)
-                return found.fetch_log(request)
-
-            return SimpleNamespace(fetch_log=fetch_log, describe_damage=found.describe_damage)
-
-        monkeypatch.setattr(connection, "gateway", watching)
+        hook_fetches(monkeypatch, connection, watching)
         yield connection, asked
 
 
@@ -131,21 +125,15 @@ def test_an_answer_ahead_that_fails_is_asked_for_again(watched, table, monkeypat
     """Its error is nobody's: the reader has attempts, and it has none."""
     connection, asked = watched
     info, bucket = table
-    gateway = connection.gateway
     failed: list[int] = []
 
-    def failing(server_id):
-        found = gateway(server_id)
+    def failing(fetch, request):
+        if threading.current_thread().name == "read-ahead":
+            failed.append(request.tables_req[0].buckets_req[0].fetch_offset)
+            raise ServerUnavailableError("gone for a moment")
+        return fetch(request)
 
-        def fetch_log(request):
-            if threading.current_thread().name == "read-ahead":
-                failed.append(request.tables_req[0].buckets_req[0].fetch_offset)
-                raise ServerUnavailableError("gone for a moment")
-            return found.fetch_log(request)
-
-        return SimpleNamespace(fetch_log=fetch_log)
-
-    monkeypatch.setattr(connection, "gateway", failing)
+    hook_fetches(monkeypatch, connection, failing)
     runs = read_range(connection, info, bucket, 0, 1000)
     assert [offset for run in runs for offset in run.offsets.to_pylist()] == list(range(1000))
     assert failed
@@ -155,23 +143,17 @@ def test_an_answer_ahead_that_fails_is_asked_for_again(watched, table, monkeypat
 def test_damage_ends_the_range_where_it_lies_whoever_asked(watched, table, monkeypatch):
     connection, _ = watched
     info, bucket = table
-    gateway = connection.gateway
 
-    def damaging(server_id):
-        found = gateway(server_id)
+    def damaging(fetch, request):
+        frame = fetch(request)
+        offset = request.tables_req[0].buckets_req[0].fetch_offset
+        if offset >= 500:
+            data = bytearray(b"".join(bytes(part) for part in frame.payloads[0]))
+            data[100] ^= 1
+            frame.payloads[0] = [memoryview(bytes(data))]
+        return frame
 
-        def fetch_log(request):
-            frame = found.fetch_log(request)
-            offset = request.tables_req[0].buckets_req[0].fetch_offset
-            if offset >= 500:
-                data = bytearray(b"".join(bytes(part) for part in frame.payloads[0]))
-                data[100] ^= 1
-                frame.payloads[0] = [memoryview(bytes(data))]
-            return frame
-
-        return SimpleNamespace(fetch_log=fetch_log, describe_damage=found.describe_damage)
-
-    monkeypatch.setattr(connection, "gateway", damaging)
+    hook_fetches(monkeypatch, connection, damaging)
     found = []
     with pytest.raises(CorruptDataError, match="CRC"):
         found.extend(read_range(connection, info, bucket, 0, 1000))
@@ -242,14 +224,14 @@ def test_buckets_without_room_or_with_errors_are_left_to_their_reader(shared_clu
             rows(connection, info, gone, 1, with_gone.get(gone))
 
 
-def test_first_answers_need_a_server(shared_cluster, table):
+def test_first_answers_need_a_server(shared_cluster, table, monkeypatch):
     info, bucket = table
     config = {"client.request-timeout": "300ms"}
     with Connection(lambda: shared_cluster.address, config) as connection:
-        connection.gateway = lambda server_id: SimpleNamespace(fetch_log=refuse)
+        hook_fetches(monkeypatch, connection, refuse)
         with pytest.raises(ServerUnavailableError):
             first_answers(connection, info, {bucket: 0})
 
 
-def refuse(request):
+def refuse(fetch, request):
     raise ServerUnavailableError("away")

@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from fluss_lab.client import Connection
 from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidRequestError,
@@ -14,6 +15,8 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     UnsupportedError,
 )
+from fluss_lab.read.table_reader import TableReader
+from tests.unit.client.log.fetch_hook import hook_fetches
 from tests.unit.read.kit import BUCKETS, rows_of
 
 SYSTEM = ["_change_type", "_partition", "_bucket", "_log_offset", "_commit_timestamp"]
@@ -211,3 +214,25 @@ def test_what_a_log_table_has_not_is_refused(make_table):
     with pytest.raises(UnsupportedError, match="Lab"):
         reader.changelog().to_spark()
     assert BUCKETS == 3
+
+
+@pytest.mark.parametrize("columns", [None, ["dest"], []])
+def test_short_logs_of_all_buckets_come_with_one_call(make_table, rng, monkeypatch, columns):
+    table = make_table(partitioned=False)
+    table.append_random(rng, 20, ["2013-01"])
+    table.tier()
+    table.append_random(rng, 12, ["2013-01"])
+    asked = []
+
+    def watching(fetch, request):
+        asked.append({each.bucket_id for each in request.tables_req[0].buckets_req})
+        return fetch(request)
+
+    names = table.info.schema.names if columns is None else columns
+    with Connection(lambda: table.cluster.address) as connection:  # answers of the usual size
+        hook_fetches(monkeypatch, connection, watching)
+        log = TableReader(connection, table.info.path, table.cluster.connection.lake_storage()).changelog(
+            columns=columns
+        )
+        agree(log, expected(table, columns=names))
+    assert asked == [{each.bucket for each in table.records}]

@@ -1,12 +1,11 @@
 """The execution of a plan: short ends of logs come with one call, whatever the number of buckets."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
+from tests.unit.client.log.fetch_hook import hook_fetches
 from tests.unit.read.kit import rows_of
 
 BUCKETS = 8
@@ -37,19 +36,12 @@ def table(connection, request):
 def fetches(connection, monkeypatch):
     """How many buckets each fetch has asked for."""
     asked: list[int] = []
-    gateway = connection.gateway
 
-    def watching(server_id):
-        found = gateway(server_id)
+    def watching(fetch, request):
+        asked.append(len(request.tables_req[0].buckets_req))
+        return fetch(request)
 
-        def fetch_log(request):
-            asked.append(len(request.tables_req[0].buckets_req))
-            return found.fetch_log(request)
-
-        names = ("scan_kv", "describe_buckets", "list_offsets", "lookup")
-        return SimpleNamespace(fetch_log=fetch_log, **{name: getattr(found, name) for name in names})
-
-    monkeypatch.setattr(connection, "gateway", watching)
+    hook_fetches(monkeypatch, connection, watching)
     return asked
 
 
