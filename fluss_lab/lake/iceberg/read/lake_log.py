@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
 from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
@@ -25,7 +26,6 @@ from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
 from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
 from fluss_lab.lake.iceberg.read.record_search import located
-from fluss_lab.lake.iceberg.read.row_source import pruning
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import user_names
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, expression_evaluator, inclusive_projection
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import NestedField
 
-from fluss_lab.errors import CorruptDataError, InvalidFilterError, OffsetOutOfRangeError
+from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
+from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
 from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, EndedCache, applies, deletes_text
 from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileScan, WantedFile
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
@@ -325,52 +320,3 @@ def _split(file: LakeFile, deletes: tuple[str, ...], snapshot_id: int, orders: C
         deletes,
         _SplitDetail(snapshot_id, file.data_sequence_number, found.sort_order_id in orders).text(),
     )
-
-
-def pruning(lake: Table, columns: LakeColumns, where: Any) -> Callable[[DataFile], bool]:
-    """Return the test of whether a data file can hold rows for which a filter is true.
-
-    Args:
-        lake: The table.
-        columns: Its columns, as the filter calls them.
-        where: A pyiceberg expression; None: everything is wanted.
-
-    Raises:
-        InvalidFilterError: It is none, names no column of the table, or compares it with what it is not.
-    """
-    if where is None or isinstance(where, AlwaysTrue):
-        return lambda _: True
-    if not isinstance(where, BooleanExpression):
-        raise InvalidFilterError(f"filter for the lake: expected a pyiceberg expression, found {type(where).__name__}")
-    try:
-        return _Pruning(lake, columns, where)
-    except (ValueError, TypeError) as error:
-        raise InvalidFilterError(f"filter {where}: {error}") from error
-
-
-class _Pruning:
-    """Tells from partition values and metrics whether a file can hold rows for which an expression is true."""
-
-    def __init__(self, lake: Table, columns: LakeColumns, where: BooleanExpression) -> None:
-        schema = _filter_schema(lake, columns)
-        self._metrics = _InclusiveMetricsEvaluator(schema, where).eval
-        spec = columns.layout.spec
-        projected = inclusive_projection(schema, spec)(where)
-        partition_schema = Schema(*spec.partition_type(schema).fields)
-        self._partition = expression_evaluator(partition_schema, projected, case_sensitive=True)
-
-    def __call__(self, file: DataFile) -> bool:
-        return self._partition(file.partition) and self._metrics(file)
-
-
-def _filter_schema(lake: Table, columns: LakeColumns) -> Schema:
-    """Return the columns under their Fluss names, with the types that they have in the lake now, for bounds of either."""
-    current = lake.schema()
-    fields = []
-    for field in columns.layout.schema.fields:
-        try:
-            found = current.find_field(field.field_id)
-        except ValueError:
-            found = field
-        fields.append(NestedField(field.field_id, field.name, found.field_type, required=found.required))
-    return Schema(*fields)
