@@ -271,8 +271,8 @@ READING = (
     ),
     Mutant(
         "changelog_first_answers_of_other_columns", "P4", "fluss_lab/read/changelog/changelog.py",
-        "starts, projection=stored_columns(source.info, columns))",
-        "starts)",
+        "info, starts, projection=stored_columns(info, self.columns))",
+        "info, starts)",
         ("tests/unit/read/changelog/test_changelog.py::test_short_logs_of_all_buckets_come_with_one_call",),
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -52,10 +52,7 @@ _OFFSETS_NAMED_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRange:
-    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster.
-
-    `first` is what was fetched of the cluster's part together with other buckets' parts, if anything was.
-    """
+    """A range of one bucket's log: ``[start, lake_stop)`` from the lake, then ``[lake_stop, stop)`` from the cluster."""
 
     bucket: TableBucket
     partition: str | None
@@ -63,7 +60,6 @@ class ChangelogRange:
     lake_stop: int
     stop: int
     snapshot_id: int | None
-    first: FirstAnswer | None = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> BucketKey:
@@ -183,13 +179,24 @@ class Changelog:
         """Return the schema for those who ask for it alone."""
         return self.schema.__arrow_c_schema__()
 
-    def _parts(self) -> list[ChangelogRange]:
-        """Return what is read here, with the first answers of the buckets' logs."""
-        return with_first_answers(self.source, self.plan(), self.columns)
-
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for each in self._parts():
-            yield from self.read(each)
+        for batches in self._reads(self.plan()):
+            yield from batches
+
+    def _reads(self, plan: Sequence[ChangelogRange]) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yield the records of each range; where several are short, all come with one call."""
+        first = self._first_answers(plan)
+        for each in plan:
+            answer = first.get(each.bucket)
+            yield self.read(each) if answer is None else self._records(each, answer)
+
+    def _first_answers(self, plan: Sequence[ChangelogRange]) -> dict[TableBucket, FirstAnswer]:
+        """Return what the servers of several buckets hold at the begin of their parts: short ones are whole then."""
+        starts = {each.bucket: max(each.start, each.lake_stop) for each in plan if each.lake_stop < each.stop}
+        if not self.is_whole or len(starts) < 2:
+            return {}
+        info = self.source.info
+        return first_answers(self.source.connection, info, starts, projection=stored_columns(info, self.columns))
 
     def _watched_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with their number shown where a person watches."""
@@ -197,17 +204,20 @@ class Changelog:
             if waiting is None:
                 yield from self._batches()
                 return
-            parts = self._parts()
-            waiting.plan(sum(each.stop - each.start for each in parts) if self.is_whole else 0)
-            for each in parts:
-                for batch in self.read(each):
+            plan = self.plan()
+            waiting.plan(sum(each.stop - each.start for each in plan) if self.is_whole else 0)
+            for batches in self._reads(plan):
+                for batch in batches:
                     waiting.add(batch.num_rows, batch.nbytes)
                     yield batch
 
     def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
         """Yield the records of one of the ranges of `plan`. For those who carry it out elsewhere."""
+        return self._records(part, None)
+
+    def _records(self, part: ChangelogRange, first: FirstAnswer | None) -> Iterator[pa.RecordBatch]:
         schema = self.schema
-        for records in read_changes(self.source, part, self.columns):
+        for records in read_changes(self.source, part, self.columns, first=first):
             yield changelog_batch(records, part, schema)
 
     # -- planning -----------------------------------------------------------------------------------------------------
@@ -349,25 +359,13 @@ def locate_range(wanted: LogRange, state: TableState) -> ChangelogRange:
     return ChangelogRange(wanted.bucket, wanted.partition, wanted.start, lake_stop, wanted.stop, state.snapshot_id)
 
 
-def with_first_answers(
-    source: TableSource, parts: list[ChangelogRange], columns: Sequence[str]
-) -> list[ChangelogRange]:
-    """Return ranges with what their servers hold at the begin, fetched by one call to each: short ranges are whole then.
-
-    Args:
-        source: The table.
-        parts: From `divide`.
-        columns: As `read_changes` is going to have them, without previous offsets.
-    """
-    starts = {each.bucket: max(each.start, each.lake_stop) for each in parts if each.lake_stop < each.stop}
-    if len(starts) < 2:
-        return parts
-    found = first_answers(source.connection, source.info, starts, projection=stored_columns(source.info, columns))
-    return [replace(each, first=found.get(each.bucket)) for each in parts]
-
-
 def read_changes(
-    source: TableSource, part: ChangelogRange, columns: Sequence[str], *, previous_offsets: bool = False
+    source: TableSource,
+    part: ChangelogRange,
+    columns: Sequence[str],
+    *,
+    previous_offsets: bool = False,
+    first: FirstAnswer | None = None,
 ) -> Iterator[LogRecords]:
     """Yield the records of a range in order, every offset once, wherever they move meanwhile.
 
@@ -376,6 +374,7 @@ def read_changes(
         part: From `divide`; where it says that records are is where they are looked for first.
         columns: User's columns, in the order wanted; none at all gives rows of one column, to be counted.
         previous_offsets: Of a primary-key table: whether records have their previous offsets.
+        first: What the cluster holds at the begin of its part, fetched in the same way, if anything was.
 
     Raises:
         OffsetOutOfRangeError: Some are held nowhere any more; the text names the earliest that are.
@@ -392,7 +391,7 @@ def read_changes(
             yield from checked_lake_records(
                 source.log_source, context, what, keyed=not source.info.is_log_table, previous_offsets=previous_offsets
             )
-        yield from read_log_part(source, part, position, projection, previous_offsets=previous_offsets)
+        yield from read_log_part(source, part, position, projection, previous_offsets=previous_offsets, first=first)
 
     return follow_range(source, part, read_once)
 
@@ -433,14 +432,20 @@ def follow_range(
 
 
 def read_log_part(
-    source: TableSource, part: ChangelogRange, position: int, names: tuple[str, ...], *, previous_offsets: bool
+    source: TableSource,
+    part: ChangelogRange,
+    position: int,
+    names: tuple[str, ...],
+    *,
+    previous_offsets: bool,
+    first: FirstAnswer | None = None,
 ) -> Iterator[LogRecords]:
-    """Yield what of a range the cluster holds, from an offset on."""
+    """Yield what of a range the cluster holds, from an offset on; see `read_changes`."""
     start = max(position, part.lake_stop)
     if start < part.stop:
         yield from read_range(
             source.connection, source.info, part.bucket, start, part.stop,
-            partition=part.partition, projection=names, lake=False, previous_offsets=previous_offsets, first=part.first,
+            partition=part.partition, projection=names, lake=False, previous_offsets=previous_offsets, first=first,
         )  # fmt: skip
 
 
@@ -461,5 +466,4 @@ def _divide_again(source: TableSource, part: ChangelogRange) -> ChangelogRange:
     state = source.look()
     if (bucket := state.by_bucket.get(part.bucket)) is None:
         return part
-    lake_stop = bucket.lake_stop(part.start, part.stop)
-    return replace(part, lake_stop=lake_stop, snapshot_id=state.snapshot_id, first=None)
+    return replace(part, lake_stop=bucket.lake_stop(part.start, part.stop), snapshot_id=state.snapshot_id)

@@ -93,10 +93,6 @@ class NetChangelog(Changelog):
     net: ClassVar[bool] = True
     is_whole: ClassVar[bool] = False
 
-    def _parts(self) -> list[ChangelogRange]:
-        """Return what is read here: what a range is read by, depends on its length."""
-        return self.plan()
-
     def read(self, part: ChangelogRange) -> Iterator[pa.RecordBatch]:
         """Yield the net changes of one bucket's range."""
         return net_batches(self.source, part, self.columns)
