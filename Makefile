@@ -46,9 +46,10 @@ laws: environment
 mutants: environment
 	@$(RUN) -m pytest -m campaign $(PYTEST) tests/mutants
 
-# What takes minutes to hours: fuzzing, crash cycles, long random runs. The mutants have a target of their own.
+# What takes minutes to hours: fuzzing, crash cycles, long random runs. The mutants have a target of their own. No traceback of
+# tests that take long, before the longest may: written while threads run, it has ended the whole run with a segmentation fault.
 campaign: environment
-	@$(RUN) -m pytest -m "campaign and not beyond" -s --ignore tests/mutants $(PYTEST) tests
+	@$(RUN) -m pytest -m "campaign and not beyond" -o faulthandler_timeout=7200 -s --ignore tests/mutants $(PYTEST) tests
 
 # Compares with stock Spark and Iceberg's own runtime: fetches both (half a gigabyte, once) into .venv-maven.
 maven: environment
@@ -56,8 +57,7 @@ maven: environment
 
 # The lake on other people's servers: MinIO (built by Go, or of the path), Nessie (245 MB from Maven Central), PostgreSQL (the
 # machine's), and stock Spark with Iceberg's runtime, as `make maven` has it. What is fetched is said before the first test, and stays
-# in the user's cache; which versions: tools/beyond/pinned_parts.py. No traceback of tests that take long, before the longest may:
-# written while threads run, it has ended the whole run with a segmentation fault.
+# in the user's cache; which versions: tools/beyond/pinned_parts.py. No traceback of long tests, as of campaigns.
 beyond: environment
 	@$(RUN) -m pytest -m "beyond and not campaign" -o faulthandler_timeout=1200 $(PYTEST) tests/beyond
 

@@ -23,6 +23,7 @@ from tests.across.oracle import Moment, first_at
 from tests.across.program import Step
 from tests.across.sizes import small_sizes
 from tests.crash.history import BucketLog, Place
+from tests.crash.kill_image import copy_as_killed
 from tests.crash.scene import CUT, DAYS_AHEAD_MS, HOURS_AHEAD_MS, TAKEOVER, Scene
 from tests.readers import foreign
 from tests.readers.engines import FASTEST
@@ -339,7 +340,7 @@ class World:
     def _kill(self, _: Step) -> None:
         """What a process killed between two calls leaves is what lies in its folder now; the lake is nobody's process."""
         lab, image = self.folder / "lab", self.folder / "image"
-        shutil.copytree(lab, image, symlinks=True, ignore=lambda folder, _: ["lake"] if Path(folder) == lab else [])
+        copy_as_killed(lab, image, without=["lake"])
         self.cluster.stop()
         for path in lab.iterdir():
             if path.name != "lake":

@@ -16,6 +16,7 @@ from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.server.process.tablet_launch import ResidentTablet
 from fluss_lab.server.tablet.tablet_service import TabletService
 from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.crash.kill_image import copy_as_killed
 from tests.stateful.kinds import KINDS, Kind
 from tests.stateful.model import Row, TableModel
 
@@ -172,7 +173,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """What a process killed between two calls leaves is what lies in the folder now."""
         image = self.folder / "image"
-        shutil.copytree(self.folder / "lab", image, symlinks=True)
+        copy_as_killed(self.folder / "lab", image)
         self.cluster.stop()
         shutil.rmtree(self.folder / "lab")
         image.rename(self.folder / "lab")
