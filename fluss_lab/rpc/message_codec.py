@@ -20,6 +20,9 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 
 M = TypeVar("M", bound=Message)
 
+#: The `follower_server_id` of a request that a client makes, not a following server.
+CLIENT_ID: Final = -1
+
 #: Message name -> field numbers that lead to its payload: repeated messages, then the bytes field.
 PAYLOAD_PATHS: Final[dict[str, tuple[int, ...]]] = {
     pb.ProduceLogRequest.DESCRIPTOR.name: (

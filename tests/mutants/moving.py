@@ -336,6 +336,24 @@ READING = (
         (f"{IN_LOG_SOURCE}::test_gaps_are_named",),
     ),
     Mutant(
+        "kept_records_given_for_other_bytes", "P4", "fluss_lab/client/log/fetch_codec.py",
+        "if kept is None or not own.startswith(kept.data):",
+        "if kept is None or len(own) < len(kept.data):",
+        ("tests/unit/client/log/test_fetch_codec.py::test_what_was_decoded_before_is_what_decoding_gives",),
+    ),
+    Mutant(
+        "kept_records_given_for_other_columns", "P4", "fluss_lab/client/log/fetch_codec.py",
+        "yield from ends.decode((fetched.bucket, indices), view, schemas)",
+        "yield from ends.decode(fetched.bucket, view, schemas)",
+        ("tests/unit/client/log/test_fetch_codec.py::test_columns_of_one_bucket_are_kept_apart",),
+    ),
+    Mutant(
+        "ends_of_logs_kept_without_bound", "P14", "fluss_lab/client/log/fetch_codec.py",
+        "getsizeof=lambda end: len(end.data)",
+        "getsizeof=lambda end: 1",
+        ("tests/unit/client/log/test_fetch_codec.py::test_ends_of_many_buckets_take_a_bounded_room",),
+    ),
+    Mutant(
         "client_passes_over_gaps", "P4", "fluss_lab/client/log/fetch_codec.py",
         "if records.base_offset > offset:",
         "if records.base_offset < 0:",

@@ -17,6 +17,7 @@ from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, lo
 from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.client.kv.kept_lookupers import KeptLookupers
+from fluss_lab.client.log.fetch_codec import DecodedEnds
 from fluss_lab.closing import Closing, OpenResources
 from fluss_lab.errors import (
     AuthenticationError,
@@ -115,6 +116,8 @@ class ClusterClient(Closing):
         self.remote_files = RemoteFiles(self.coordinator)
         self._without_lake: set[int] = set()
         self._kept_lookupers = KeptLookupers()
+        #: Of logs that are read again and again while little is added to them.
+        self.decoded_ends = DecodedEnds()
         self.open_resources = OpenResources()
         #: Sessions that this process has had at the coordinator, beside that of an attachment.
         self.sessions: set[int] = set()

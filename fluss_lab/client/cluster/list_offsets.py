@@ -20,12 +20,11 @@ from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.offsets import EARLIEST, TIMESTAMP
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
+from fluss_lab.rpc.message_codec import CLIENT_ID
 
 if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
 
-#: A client, not a following server.
-CLIENT: Final = -1
 #: How often in a row the lake snapshot that a server named may have expired: the lookup is repeated each time, and two expiries within
 #: one look are no accident.
 LAKE_ATTEMPTS_MAX: Final = 4
@@ -189,7 +188,7 @@ def _answer(
 
 def _request(buckets: list[TableBucket], query: OffsetQuery, enable_lake: bool) -> pb.ListOffsetsRequest:
     request = pb.ListOffsetsRequest(
-        follower_server_id=CLIENT,
+        follower_server_id=CLIENT_ID,
         offset_type=query.spec.kind,
         table_id=buckets[0].table_id,
         partition_id=buckets[0].partition_id,

@@ -1,24 +1,30 @@
-"""The request and the answer of a FetchLog, encoded, decoded and checked. No threads."""
+"""The request and the answer of a FetchLog, encoded, decoded and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
+from cachetools import LRUCache
 
-from fluss_lab.client.cluster.list_offsets import CLIENT
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidSchemaError, error_from_code
 from fluss_lab.model import Schema, TableBucket, TableInfo
-from fluss_lab.records import LogRecords, decode, decode_runs, fit_to_schema, records_of
+from fluss_lab.records import LogRecords, concat_records, decode, decode_runs, fit_to_schema, records_of
 from fluss_lab.records.batch import Buffer, Schemas, end_offset, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.message_codec import Frame, bucket_of
+from fluss_lab.rpc.message_codec import CLIENT_ID, Frame, bucket_of
 
 #: Any record ends a long poll.
 _BYTES_MIN: Final = 1
 _OFFSET_BYTES: Final = 8
+#: Longer answers are decoded each time: their batches are large, or they are read once.
+_KEPT_BYTES_MAX: Final = 512 * 1024
+#: Of all answers that are kept; their records take less.
+_KEPT_TOGETHER_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Projection:
@@ -121,7 +127,7 @@ def fetch_request(
 ) -> pb.FetchLogRequest:
     """Return the request for buckets of one table from offsets on; earlier ones are served first."""
     request = pb.FetchLogRequest(
-        follower_server_id=CLIENT,
+        follower_server_id=CLIENT_ID,
         max_bytes=limits.max_bytes,
         max_wait_ms=limits.max_wait_ms,
         min_bytes=_BYTES_MIN,
@@ -196,19 +202,76 @@ def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBuc
             )
 
 
-def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -> Iterator[LogRecords]:
+@dataclass(frozen=True, slots=True)
+class _DecodedEnd:
+    data: bytes
+    runs: Sequence[LogRecords]
+
+
+class DecodedEnds:
+    """What short answers were decoded to, for reads that fetch the same bytes again and a few new ones behind them.
+
+    A batch of one row takes as long as one of ten thousand: a log that is written row by row, and read after each row, would be
+    decoded again and again. Records are given again for the very bytes that they were made of, so that nothing has to be
+    known of what became of the log meanwhile. Safe in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: LRUCache[Hashable, _DecodedEnd] = LRUCache(
+            _KEPT_TOGETHER_BYTES_MAX, getsizeof=lambda end: len(end.data)
+        )
+
+    def decode(self, key: Hashable, data: memoryview, schemas: Schemas) -> Iterator[LogRecords]:
+        """Yield the records of several batches; small ones are joined.
+
+        Args:
+            key: The bucket and the columns that the bytes are of.
+            data: Bytes of whole batches.
+            schemas: As `fluss_lab.records.decode_runs` takes them; the same of the same key.
+
+        Raises:
+            CorruptDataError: A check failed; what was yielded before is right.
+        """
+        own = bytes(data)  # records of larger batches are views of it
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is None or not own.startswith(kept.data):
+            kept = _DecodedEnd(b"", ())
+        runs = [*kept.runs]
+        yield from kept.runs
+        if len(kept.data) == len(own):
+            return
+        for records in decode_runs(memoryview(own)[len(kept.data) :], schemas):
+            runs.append(records)
+            yield records
+        with self._lock:
+            self._kept[key] = _DecodedEnd(own, _joined(runs))
+
+
+def _joined(runs: Sequence[LogRecords]) -> list[LogRecords]:
+    """Return runs of one schema and kind as one."""
+    groups = groupby(runs, key=lambda run: (run.rows.schema, run.change_types is None))
+    alike = [list(group) for _, group in groups]
+    return [group[0] if len(group) == 1 else concat_records(group) for group in alike]
+
+
+def decode_bucket(
+    fetched: FetchedBucket, offset: int, projection: Projection, ends: DecodedEnds | None = None
+) -> Iterator[LogRecords]:
     """Yield the records of a bucket from an offset on, without gaps; small batches are joined.
 
     Args:
         fetched: The bucket of an answer.
         offset: The fetch offset; earlier records of the first batch are left out.
         projection: The columns of the request.
+        ends: What was decoded before, of answers with the same begin; None: all is decoded.
 
     Raises:
         CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
     """
     previous = _PreviousOffsets(fetched)
-    for records in _decoded(fetched.data, projection.full_schema if fetched.all_columns else projection.wire_schema):
+    for records in _decoded(fetched, projection, ends):
         before = previous.take(len(records))
         if records.next_offset <= offset:
             continue
@@ -224,12 +287,16 @@ def decode_bucket(fetched: FetchedBucket, offset: int, projection: Projection) -
     previous.check_end()
 
 
-def _decoded(data: Buffer, schemas: Schemas) -> Iterator[LogRecords]:
+def _decoded(fetched: FetchedBucket, projection: Projection, ends: DecodedEnds | None) -> Iterator[LogRecords]:
     """Yield the records of an answer's batches; small ones are joined where there are several."""
-    view = memoryview(data)
+    view = memoryview(fetched.data)
+    schemas = projection.full_schema if fetched.all_columns else projection.wire_schema
     if view and read_header(view).size == len(view):
         if (records := records_of(decode(view, schemas))) is not None:
             yield records
+    elif ends is not None and len(view) <= _KEPT_BYTES_MAX:
+        indices = None if fetched.all_columns or projection.indices is None else tuple(projection.indices)
+        yield from ends.decode((fetched.bucket, indices), view, schemas)
     elif view:
         yield from decode_runs(view, schemas)
 

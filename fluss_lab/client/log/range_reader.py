@@ -227,7 +227,7 @@ class _RangeReader:
 
     def _from_server(self, fetched: FetchedBucket, start: int, stop: int) -> Iterator[LogRecords]:
         try:
-            for records in decode_bucket(fetched, start, self._projection):
+            for records in decode_bucket(fetched, start, self._projection, self._connection.decoded_ends):
                 if (clipped := records.clip(start, stop)) is None:
                     return
                 start = clipped.next_offset

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client.log.fetch_codec import FetchedBucket, FetchLimits, Projection, decode_bucket, fetch_request
+from fluss_lab.client.log import fetch_codec
+from fluss_lab.client.log.fetch_codec import (
+    DecodedEnds,
+    FetchedBucket,
+    FetchLimits,
+    Projection,
+    decode_bucket,
+    fetch_request,
+)
 from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
@@ -149,3 +157,128 @@ def test_a_changelog_from_the_lake_has_change_types_and_previous_offsets():
     context = FetchContext(10, 30, None, 0, 1)
     with pytest.raises(CorruptDataError, match="change types and previous offsets"):
         list(checked_lake_records(_Lake((10, 30)), context, "t", keyed=True))
+
+
+NEWER = make_descriptor({"id": "bigint", "s": "string", "n": "int"}).schema
+
+
+def random_batch(rng, base):
+    """A batch of one row or some, of either schema, with change types or without."""
+    stop, schema_id = base + rng.choice([1, 1, 1, 3]), rng.choice([1, 1, 1, 2])
+    columns = {
+        "id": pa.array(range(base, stop), pa.int64()),
+        "s": pa.array([rng.choice([None, "", "a", "long" * 9]) for _ in range(base, stop)], pa.string()),
+    }
+    if schema_id == 2:
+        columns["n"] = pa.array([rng.randrange(9) for _ in range(base, stop)], pa.int32())
+    kinds = bytes(rng.randrange(4) for _ in range(base, stop)) if rng.random() < 0.2 else None
+    parts = encode(
+        pa.record_batch(columns),
+        schema_id=schema_id,
+        base_offset=base,
+        timestamp_ms=rng.randrange(99),
+        change_types=kinds,
+    )
+    return stop, b"".join(bytes(part) for part in parts)
+
+
+def contents(data, start, projection, ends=None, all_columns=True):
+    found = FetchedBucket(BUCKET, None, None, -1, 0, data, all_columns=all_columns)
+    return [
+        (offset, time, kind, row)
+        for run in decode_bucket(found, start, projection, ends)
+        for offset, time, kind, row in zip(
+            run.offsets.to_pylist(),
+            run.timestamps_ms.to_pylist(),
+            [0] * len(run) if run.change_types is None else run.change_types.to_pylist(),
+            run.rows.to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+def test_what_was_decoded_before_is_what_decoding_gives(rng):
+    """A log that grows, is read from elsewhere, or was begun anew with other records at the same offsets."""
+    ends = DecodedEnds()
+    projections = [Projection(INFO, wanted, lambda _: NEWER) for wanted in (None, ["s"], ["s", "id"])]
+    batches, end = [], 0
+    for step in range(120):
+        if rng.random() < 0.1:
+            cut = rng.randrange(len(batches) + 1)
+            batches, end = batches[:cut], batches[cut][0] if cut < len(batches) else end
+        for _ in range(rng.choice([0, 1, 1, 5, 40]) if step else 60):
+            begin, (end, data) = end, random_batch(rng, end)
+            batches.append((begin, data))
+        low = rng.choice([0, 0, 0, rng.randrange(len(batches) + 1)])
+        data, start = b"".join(data for _, data in batches[low:]), batches[low][0] if low < len(batches) else end
+        projection = rng.choice(projections)
+        assert contents(data, start, projection, ends) == contents(data, start, projection)
+
+
+def test_nothing_is_decoded_twice_while_rows_are_added(monkeypatch):
+    ends, projection, data, decoded = DecodedEnds(), Projection(INFO, None), b"", []
+    decode_runs = fetch_codec.decode_runs
+
+    def counted(view, schemas):
+        decoded.append(len(view))
+        return decode_runs(view, schemas)
+
+    monkeypatch.setattr(fetch_codec, "decode_runs", counted)
+    for base in range(50):
+        data += batch(base, base + 1)
+        assert [offset for offset, *_ in contents(data, 0, projection, ends)] == list(range(base + 1))
+    assert sum(decoded) <= len(data)
+
+
+def test_columns_of_one_bucket_are_kept_apart():
+    """The server leaves columns out of large batches: then the same bytes are not of the same columns."""
+    ends = DecodedEnds()
+    numbers = pa.record_batch({"id": pa.array(range(3), pa.int64())})
+    data = b"".join(
+        bytes(part) for base in (0, 3) for part in encode(numbers, schema_id=1, base_offset=base, timestamp_ms=0)
+    )
+    twice = TableInfo(INFO.path, 7, 1, make_descriptor({"id": "bigint", "other": "bigint"}), 0, 0)
+    for name in ("id", "other"):
+        found = contents(data, 0, Projection(twice, [name]), ends, all_columns=False)
+        assert [row for *_, row in found] == [{name: value} for value in (0, 1, 2, 0, 1, 2)]
+
+
+def test_damage_behind_what_is_kept_is_found_each_time_and_not_kept():
+    ends, projection = DecodedEnds(), Projection(INFO, None)
+    data = b"".join(batch(base, base + 1) for base in range(20))
+    assert len(contents(data, 0, projection, ends)) == 20
+    new = bytearray(batch(20, 21) + batch(21, 22))
+    new[-1] ^= 1
+    for _ in range(2):
+        runs = decode_bucket(FetchedBucket(BUCKET, None, None, -1, 0, data + bytes(new)), 0, projection, ends)
+        given = []
+        with pytest.raises(CorruptDataError):
+            for run in runs:
+                given += run.offsets.to_pylist()
+        assert given == list(range(21))
+        broken = bytearray(data)
+        broken[-1] ^= 1
+        with pytest.raises(CorruptDataError):
+            contents(bytes(broken), 0, projection, ends)
+    new[-1] ^= 1
+    assert [offset for offset, *_ in contents(data + bytes(new), 0, projection, ends)] == list(range(22))
+
+
+def test_a_reader_that_stops_leaves_nothing_half_kept():
+    ends, projection = DecodedEnds(), Projection(INFO, None)
+    data = b"".join(batch(base, base + 1) for base in range(200))
+    runs = decode_bucket(FetchedBucket(BUCKET, None, None, -1, 0, data), 0, projection, ends)
+    assert len(next(runs)) < 200
+    runs.close()
+    assert [offset for offset, *_ in contents(data, 0, projection, ends)] == list(range(200))
+
+
+def test_ends_of_many_buckets_take_a_bounded_room(monkeypatch):
+    monkeypatch.setattr(fetch_codec, "_KEPT_TOGETHER_BYTES_MAX", 20_000)
+    ends, projection = DecodedEnds(), Projection(INFO, None)
+    data = b"".join(batch(base, base + 1) for base in range(10))
+    for number in range(100):
+        found = FetchedBucket(TableBucket(7, None, number), None, None, -1, 0, data)
+        assert sum(map(len, decode_bucket(found, 0, projection, ends))) == 10
+    kept = sum(len(end.data) for end in ends._kept.values())
+    assert len(data) <= kept <= 20_000
