@@ -253,8 +253,7 @@ def test_damage_behind_what_is_kept_is_found_each_time_and_not_kept():
         runs = decode_bucket(FetchedBucket(BUCKET, None, None, -1, 0, data + bytes(new)), 0, projection, ends)
         given = []
         with pytest.raises(CorruptDataError):
-            for run in runs:
-                given += run.offsets.to_pylist()
+            given.extend(offset for run in runs for offset in run.offsets.to_pylist())
         assert given == list(range(21))
         broken = bytearray(data)
         broken[-1] ^= 1
