@@ -343,13 +343,13 @@ READING = (
     ),
     Mutant(
         "kept_records_given_for_other_columns", "P4", "fluss_lab/client/log/fetch_codec.py",
-        "yield from ends.decode((fetched.bucket, indices), view, schemas)",
+        "yield from ends.decode((fetched.bucket, schemas(projection.schema_id)), view, schemas)",
         "yield from ends.decode(fetched.bucket, view, schemas)",
         ("tests/unit/client/log/test_fetch_codec.py::test_columns_of_one_bucket_are_kept_apart",),
     ),
     Mutant(
         "ends_of_logs_kept_without_bound", "P14", "fluss_lab/client/log/fetch_codec.py",
-        "getsizeof=lambda end: len(end.data)",
+        "getsizeof=lambda end: end.size_bytes",
         "getsizeof=lambda end: 1",
         ("tests/unit/client/log/test_fetch_codec.py::test_ends_of_many_buckets_take_a_bounded_room",),
     ),

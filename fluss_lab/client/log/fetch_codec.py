@@ -23,8 +23,9 @@ _BYTES_MIN: Final = 1
 _OFFSET_BYTES: Final = 8
 #: Longer answers are decoded each time: their batches are large, or they are read once.
 _KEPT_BYTES_MAX: Final = 512 * 1024
-#: Of all answers that are kept; their records take less.
-_KEPT_TOGETHER_BYTES_MAX: Final = 8 * 1024 * 1024
+#: Of all answers that are kept and their records, and of a single one: records of compressed batches are larger than these.
+_KEPT_TOGETHER_BYTES_MAX: Final = 16 * 1024 * 1024
+_KEPT_ONE_BYTES_MAX: Final = 2 * 1024 * 1024
 
 
 class Projection:
@@ -43,7 +44,7 @@ class Projection:
         self, info: TableInfo, wanted: Sequence[str | int] | None, schema_of: Callable[[int], Schema] | None = None
     ) -> None:
         schema = info.schema.arrow_schema
-        self._schema_id = info.schema_id
+        self.schema_id = info.schema_id
         self._schema_of = schema_of
         self._select: list[str] | None = None
         self.columns: tuple[str, ...] | None = None
@@ -77,7 +78,7 @@ class Projection:
         """
         if (found := self._full.get(schema_id)) is None:
             if self._schema_of is None:
-                raise CorruptDataError(f"expected schema id {self._schema_id}, found {schema_id}; open the table again")
+                raise CorruptDataError(f"expected schema id {self.schema_id}, found {schema_id}; open the table again")
             found = self._full[schema_id] = self._schema_of(schema_id).arrow_schema
         return found
 
@@ -207,6 +208,10 @@ class _DecodedEnd:
     data: bytes
     runs: Sequence[LogRecords]
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) + sum(int(run.rows.nbytes) for run in self.runs)
+
 
 class DecodedEnds:
     """What short answers were decoded to, for reads that fetch the same bytes again and a few new ones behind them.
@@ -219,14 +224,14 @@ class DecodedEnds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: LRUCache[Hashable, _DecodedEnd] = LRUCache(
-            _KEPT_TOGETHER_BYTES_MAX, getsizeof=lambda end: len(end.data)
+            _KEPT_TOGETHER_BYTES_MAX, getsizeof=lambda end: end.size_bytes
         )
 
     def decode(self, key: Hashable, data: memoryview, schemas: Schemas) -> Iterator[LogRecords]:
         """Yield the records of several batches; small ones are joined.
 
         Args:
-            key: The bucket and the columns that the bytes are of.
+            key: The bucket, and the columns by which its bytes are called.
             data: Bytes of whole batches.
             schemas: As `fluss_lab.records.decode_runs` takes them; the same of the same key.
 
@@ -245,8 +250,10 @@ class DecodedEnds:
         for records in decode_runs(memoryview(own)[len(kept.data) :], schemas):
             runs.append(records)
             yield records
-        with self._lock:
-            self._kept[key] = _DecodedEnd(own, _joined(runs))
+        end = _DecodedEnd(own, _joined(runs))
+        if end.size_bytes <= _KEPT_ONE_BYTES_MAX:
+            with self._lock:
+                self._kept[key] = end
 
 
 def _joined(runs: Sequence[LogRecords]) -> list[LogRecords]:
@@ -295,8 +302,8 @@ def _decoded(fetched: FetchedBucket, projection: Projection, ends: DecodedEnds |
         if (records := records_of(decode(view, schemas))) is not None:
             yield records
     elif ends is not None and len(view) <= _KEPT_BYTES_MAX:
-        indices = None if fetched.all_columns or projection.indices is None else tuple(projection.indices)
-        yield from ends.decode((fetched.bucket, indices), view, schemas)
+        # Names of columns are not in the bytes.
+        yield from ends.decode((fetched.bucket, schemas(projection.schema_id)), view, schemas)
     elif view:
         yield from decode_runs(view, schemas)
 

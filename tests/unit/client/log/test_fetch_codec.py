@@ -243,6 +243,14 @@ def test_columns_of_one_bucket_are_kept_apart():
         assert [row for *_, row in found] == [{name: value} for value in (0, 1, 2, 0, 1, 2)]
 
 
+def test_a_table_that_has_the_id_of_another_has_its_own_columns():
+    """Ids are used again where older metadata is restored; what columns are called is not in the bytes."""
+    ends, data = DecodedEnds(), batch(0, 2) + batch(2, 4)
+    renamed = TableInfo(INFO.path, 7, 1, make_descriptor({"number": "bigint", "text": "string"}), 0, 0)
+    for info, name in ((INFO, "id"), (renamed, "number")):
+        assert [row[name] for *_, row in contents(data, 0, Projection(info, None), ends)] == [0, 1, 2, 3]
+
+
 def test_damage_behind_what_is_kept_is_found_each_time_and_not_kept():
     ends, projection = DecodedEnds(), Projection(INFO, None)
     data = b"".join(batch(base, base + 1) for base in range(20))
@@ -279,5 +287,9 @@ def test_ends_of_many_buckets_take_a_bounded_room(monkeypatch):
     for number in range(100):
         found = FetchedBucket(TableBucket(7, None, number), None, None, -1, 0, data)
         assert sum(map(len, decode_bucket(found, 0, projection, ends))) == 10
-    kept = sum(len(end.data) for end in ends._kept.values())
+    kept = sum(end.size_bytes for end in ends._kept.values())
     assert len(data) <= kept <= 20_000
+    monkeypatch.setattr(fetch_codec, "_KEPT_ONE_BYTES_MAX", len(data))  # which leaves no room for the records
+    large = FetchedBucket(TableBucket(7, None, 100), None, None, -1, 0, data)
+    assert sum(map(len, decode_bucket(large, 0, projection, ends))) == 10
+    assert not [key for key in ends._kept if key[0] == large.bucket]
