@@ -192,7 +192,7 @@ class Changelog:
 
     def _first_answers(self, plan: Sequence[ChangelogRange]) -> dict[TableBucket, FirstAnswer]:
         """Return what the servers of several buckets hold at the begin of their parts: short ones are whole then."""
-        starts = {each.bucket: max(each.start, each.lake_stop) for each in plan if each.lake_stop < each.stop}
+        starts = {each.bucket: each.lake_stop for each in plan if each.lake_stop < each.stop}
         if not self.is_whole or len(starts) < 2:
             return {}
         info = self.source.info
