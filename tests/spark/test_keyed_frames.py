@@ -5,6 +5,9 @@ import random
 import pytest
 from py4j.clientserver import ClientServerConnection
 
+from fluss_lab.client import Connection
+from fluss_lab.read.table_reader import TableReader
+from fluss_lab.read.union import pk_merge
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from tests.spark.keyed_tables import MONTHS, SYSTEM, Flights, agree
 
@@ -60,6 +63,22 @@ def test_rows_of_lake_and_log_are_told_apart(spark, histories, asked, name):
 
 def test_conditions_of_rows_hold_in_both(spark, histories):
     agree(spark, histories["holed"].reader().scan(["id", "month"], where="delay > 20 or dest is null"))
+
+
+def test_rows_that_are_too_large_for_a_file_are_read_by_tasks_alone(spark, cluster, histories, monkeypatch):
+    read, again = pk_merge.read_range, []
+
+    def watched(*args, previous_offsets, **named):
+        again.append(not previous_offsets)
+        return read(*args, previous_offsets=previous_offsets, **named)
+
+    monkeypatch.setattr(pk_merge, "read_range", watched)
+    with Connection(lambda: cluster.address, {"client.spark.tail-file-size-max": "1kb"}) as connection:
+        frame = scan_to_spark(spark, TableReader(connection, histories["holed"].path).scan())
+        assert again
+        assert not any(again)
+        assert "BatchScan fluss_lab_log" in plan_of(frame)
+        agree(spark, TableReader(connection, histories["holed"].path).scan())
 
 
 @pytest.mark.parametrize("asked", [None, [*SYSTEM, "id", "month"]], ids=["all", "with system columns"])

@@ -103,6 +103,10 @@ class Tail:
         self._row_stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
         #: The rows wanted, still with those that later records end; None: there are too many to keep.
         self._kept: list[pa.RecordBatch] | None = [] if self._bytes_max else None
+        #: Of the records from which rows were kept as long as they were: rows written, and bytes of those wanted.
+        self._sampled_rows = self._sampled_bytes = 0
+        #: Rows that the whole tail writes.
+        self._written = 0
         # A row is ended by a later record: what is before the first row wanted ends none.
         self._start = part.log_start
         self._ended = np.empty(0, dtype=np.int64)
@@ -111,6 +115,12 @@ class Tail:
     def kept_bytes(self) -> int | None:
         """Return how large the rows are that are kept; None: they are not."""
         return None if self._kept is None else sum(batch.nbytes for batch in self._kept)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Return about how large the rows of `rows` are, by those that were kept as long as they were; 0: none were."""
+        ended = self._ended.size - int(np.searchsorted(self._ended, self._start))
+        return self._sampled_bytes * max(0, self._written - ended) // max(1, self._sampled_rows)
 
     def ended_before(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
@@ -130,28 +140,35 @@ class Tail:
     def look(self) -> Iterator[None]:
         """Read the whole tail, for what it ends. To be done before all else; yields between the log's answers."""
         found: list[NDArray[np.int64]] = []
-        position, size = self._start, 0
+        position = self._start
         wanted = self._kept is not None and self._start < self._row_stop
         while position < self.part.stop:
             for records in self._records(position, self.part.stop, self._names if wanted else [], previous=True):
                 found.append(ended_offsets(records))
+                written = self._write_mask(records)
+                self._written += int(np.count_nonzero(written))
                 position = records.next_offset
                 yield None
-                if wanted and self._kept is not None:
-                    batch = self._own(records)
-                    size += batch.nbytes
-                    if batch.num_rows:
-                        self._kept.append(batch)
-                    if size > self._bytes_max:
-                        self._kept, wanted = None, False
-                        break
+                if wanted and not self._keep(self._own(records, written)):
+                    wanted = False
+                    break
         ended = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
         ended.sort()
         self._ended = ended
 
+    def _keep(self, rows: pa.RecordBatch) -> bool:
+        """Keep rows of the records just read; return whether there was room for them."""
+        assert self._kept is not None
+        self._sampled_rows, self._sampled_bytes = self._written, self._sampled_bytes + rows.nbytes
+        if rows.num_rows:
+            self._kept.append(rows)
+        if self._sampled_bytes > self._bytes_max:
+            self._kept = None
+        return self._kept is not None
+
     def _again(self) -> Iterator[pa.RecordBatch]:
         for records in self._records(self._start, self._row_stop, self._names, previous=False):
-            yield self._own(records)
+            yield self._own(records, self._write_mask(records))
 
     def _records(self, start: int, stop: int, names: list[str], *, previous: bool) -> Iterator[LogRecords]:
         source, part = self._source, self.part
@@ -162,11 +179,15 @@ class Tail:
         )  # fmt: skip
         return coalesce(found)
 
-    def _own(self, records: LogRecords) -> pa.RecordBatch:
-        """Return the rows wanted that the records write."""
+    def _write_mask(self, records: LogRecords) -> NDArray[np.bool_]:
+        """Tell of each record whether it writes a row below the stop of rows."""
         written = write_mask(records)
         if records.next_offset > self._row_stop:
             written &= records.offsets.to_numpy() < self._row_stop
+        return written
+
+    def _own(self, records: LogRecords, written: NDArray[np.bool_]) -> pa.RecordBatch:
+        """Return the rows wanted among those that the records write."""
         batch = of_records(records, self.part.bucket.bucket, self._request.columns.fields(self._names))
         batch = batch.filter(boolean_array(written))
         return batch if self.part.filter is None else self.part.filter.apply(batch)

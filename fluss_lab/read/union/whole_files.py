@@ -82,6 +82,11 @@ class Tails:
         self._looked.append(tail)
         return tail.ended_before(own.lake_stop)
 
+    @property
+    def expected_bytes(self) -> int:
+        """Return about how large the rows are at least: of those for which there was no room, by the ones before it was gone."""
+        return sum(tail.expected_bytes for tail in self._looked)
+
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with the columns wanted.
 

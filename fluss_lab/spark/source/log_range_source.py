@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -83,8 +83,10 @@ def keyed_tail(
         tails: That part, with the columns of the schema.
         fields: May have further columns behind the schema's: they are null.
 
-    All else is as in `log_tail`; what of the rows was kept is not read again.
+    All else is as in `log_tail`; what of the rows was kept is not read again, and nothing is where they are too large.
     """
+    if tails.expected_bytes > SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options):
+        return nullcontext()
     batches = with_nulls(in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS), arrow_schema(fields))
     # How many of the records are rows is not known.
     return _written_file(session, source, fields, batches, log_records(tails.plan.parts), None)

@@ -162,6 +162,29 @@ def test_all_buckets_rows_together_have_no_more_than_the_room(tailed):
     assert sorted(places(some.rows())) == sorted(places(none.rows())) == expected_of_log(tailed)
 
 
+@pytest.mark.parametrize("keys", [range(300), range(3)], ids=["many keys", "keys written over and over"])
+def test_how_large_rows_without_room_are_is_known_about(make_keyed, keys):
+    table = make_keyed()
+    table.upsert([row(key) for key in range(300)])
+    table.tier()
+    for turn in range(10):
+        table.upsert([row(key, f"later {turn} {time:02}") for time in range(300 // len(keys)) for key in keys])
+    scan = table.scan()
+    plan = scan.plan()
+    every = tails_of(scan, plan, MUCH)
+    assert every.expected_bytes == 0
+    assert whole_files(scan.source, plan, every)
+    size = sum(batch.nbytes for batch in every.rows())
+    for room in (MUCH, every._looked[0].kept_bytes - 1):
+        tails = tails_of(scan, plan, room)
+        assert whole_files(scan.source, plan, tails)
+        buckets = len(plan.parts) if room == MUCH else 1
+        assert 0.6 * size * buckets / len(plan.parts) < tails.expected_bytes < 1.6 * size, (size, room)
+    unwanted = tails_of(scan, plan, 0)
+    assert whole_files(scan.source, plan, unwanted)
+    assert unwanted.expected_bytes == 0
+
+
 @pytest.mark.parametrize("bytes_max", [0, MUCH])
 def test_a_filter_leaves_out_rows_of_the_log_and_none_that_it_ends(tailed, bytes_max):
     every, some = tailed.scan(), tailed.scan(where="id >= 30 and name = 'later'")
