@@ -93,6 +93,11 @@ def _limits(connection: ClusterClient, info: TableInfo, lake: bool, previous_off
     return FetchLimits(connection.fetch_bytes_max, 0, lake, previous_offsets=wants_previous)
 
 
+#: Buckets that one call requests at most; and that have to come with it, so that another is worth while.
+_TOGETHER_MAX: Final = 1024
+_TOGETHER_MIN: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
     """What a bucket's server has from an offset on."""
@@ -146,6 +151,63 @@ def first_answers(
         for (bucket, offset), fetched in zip(starts.items(), found, strict=True)
         if fetched is not None
     }
+
+
+class FirstAnswers:
+    """The first answers of buckets that are read one after another, fetched for several of them by one call.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        starts: First offset wanted of each bucket, in the order in which they are read.
+        projection, previous_offsets: As `read_range` is going to have them.
+
+    Raises:
+        ServerUnavailableError: No server answered in time.
+
+    Cost: one call of `first_answers` now, and more as buckets are come to; an answer is kept until it is taken.
+    """
+
+    def __init__(
+        self,
+        connection: ClusterClient,
+        info: TableInfo,
+        starts: Mapping[TableBucket, int],
+        *,
+        projection: Sequence[str | int] | None = None,
+        previous_offsets: bool = False,
+    ) -> None:
+        self._request = partial(
+            first_answers, connection, info, projection=projection, previous_offsets=previous_offsets
+        )
+        self._waiting = dict(starts)
+        self._held: dict[TableBucket, FirstAnswer] = {}
+        #: Buckets whose answers are requested together, with those held.
+        self._window = _TOGETHER_MAX
+        self._fetch()
+
+    def take(self, bucket: TableBucket) -> FirstAnswer | None:
+        """Return a bucket's answer, once; None: its reader requests it by itself.
+
+        Raises:
+            ServerUnavailableError: No server answered in time.
+        """
+        # Two threads may take at a time: at worst both fetch the same.
+        if bucket in self._waiting:
+            self._fetch()
+            self._waiting.pop(bucket, None)
+        return self._held.pop(bucket, None)
+
+    def _fetch(self) -> None:
+        chosen = dict(list(self._waiting.items())[: max(1, self._window - len(self._held))])
+        found = self._request(chosen)
+        self._held.update(found)
+        for bucket in found:
+            self._waiting.pop(bucket, None)
+        if len(found) < min(_TOGETHER_MIN, len(chosen)):
+            self._waiting.clear()
+        # Those for which there was no room are requested again: not all of a thousand at each call.
+        self._window = 2 * max(len(found), _TOGETHER_MIN)
 
 
 def _has_records(fetched: FetchedBucket) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.client.log.range_reader import FirstAnswer, checked_lake_records, first_answers, read_range
+from fluss_lab.client.log.range_reader import FirstAnswer, FirstAnswers, checked_lake_records, read_range
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
@@ -184,19 +184,19 @@ class Changelog:
             yield from batches
 
     def _reads(self, plan: Sequence[ChangelogRange]) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Yield the records of each range; where several are short, all come with one call."""
+        """Yield the records of each range; where several are short, they come with one call."""
         first = self._first_answers(plan)
         for each in plan:
-            answer = first.get(each.bucket)
+            answer = None if first is None else first.take(each.bucket)
             yield self.read(each) if answer is None else self._records(each, answer)
 
-    def _first_answers(self, plan: Sequence[ChangelogRange]) -> dict[TableBucket, FirstAnswer]:
+    def _first_answers(self, plan: Sequence[ChangelogRange]) -> FirstAnswers | None:
         """Return what the servers of several buckets hold at the begin of their parts: short ones are whole then."""
         starts = {each.bucket: each.lake_stop for each in plan if each.lake_stop < each.stop}
         if not self.is_whole or len(starts) < 2:
-            return {}
+            return None
         info = self.source.info
-        return first_answers(self.source.connection, info, starts, projection=stored_columns(info, self.columns))
+        return FirstAnswers(self.source.connection, info, starts, projection=stored_columns(info, self.columns))
 
     def _watched_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with their number shown where a person watches."""

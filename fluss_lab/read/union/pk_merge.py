@@ -175,7 +175,7 @@ class Tail:
         found = read_range(
             source.connection, source.info, part.bucket, start, stop, partition=part.partition,
             projection=stored_columns(source.info, names), lake=False, previous_offsets=previous,
-            first=part.first if previous and names == self._names else None,
+            first=part.first_answer() if previous and names == self._names else None,
         )  # fmt: skip
         return coalesce(found)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_lab.client.log.range_reader import FirstAnswer
+from fluss_lab.client.log.range_reader import FirstAnswer, FirstAnswers
 from fluss_lab.errors import (
     BucketNotFoundError,
     LakeSnapshotNotFoundError,
@@ -39,7 +39,7 @@ class BucketPart:
             a primary-key table's bucket. None: all up to `stop`.
         live: Of a primary-key table: whether the rows are the cluster's live ones, with what came after `stop` taken
             back, because neither the lake nor the log alone has them (or not as cheaply); `lake_stop` is `start`.
-        first: What was fetched of its log together with other buckets' logs, if anything was.
+        first: What is fetched of its log together with other buckets' logs, if anything is.
     """
 
     bucket: TableBucket
@@ -51,7 +51,7 @@ class BucketPart:
     splits: tuple[LakeSplit, ...] = ()
     row_stop: int | None = None
     live: bool = False
-    first: FirstAnswer | None = field(default=None, repr=False, compare=False)
+    first: FirstAnswers | None = field(default=None, repr=False, compare=False)
 
     @property
     def log_start(self) -> int:
@@ -62,6 +62,10 @@ class BucketPart:
     def key(self) -> BucketKey:
         """Return partition name and bucket."""
         return (self.partition, self.bucket.bucket)
+
+    def first_answer(self) -> FirstAnswer | None:
+        """Return what was fetched of its log together with other buckets', once; None: nothing was."""
+        return None if self.first is None else self.first.take(self.bucket)
 
     @property
     def record_count(self) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.log.range_reader import first_answers, read_range
+from fluss_lab.client.log.range_reader import FirstAnswers, read_range
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -306,7 +306,7 @@ def read_rows(
 
 
 def _with_first_answers(source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail]) -> Plan:
-    """Return a plan whose parts have the first answers of their logs, fetched by one call: short ends of logs are all there.
+    """Return a plan whose parts have the first answers of their logs, many by one call: short ends of logs are all there.
 
     A reader of some rows only may never come to the next part: nothing is fetched for it.
     """
@@ -324,11 +324,11 @@ def _with_first_answers(source: TableSource, plan: Plan, request: Request, looke
             starts[part.bucket] = part.log_start
     if names is None or len(starts) < 2:
         return plan
-    found = first_answers(
+    first = FirstAnswers(
         source.connection, source.info, starts, projection=stored_columns(source.info, names), previous_offsets=True
     )
     # Other parts stay the same objects: tails that were looked at are known by them.
-    parts = (replace(part, first=found[part.bucket]) if part.bucket in found else part for part in plan.parts)
+    parts = (replace(part, first=first) if part.bucket in starts else part for part in plan.parts)
     return replace(plan, parts=tuple(parts))
 
 
@@ -399,7 +399,7 @@ def _log_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     # Without the lake: what has moved there is planned again, with its files pruned by the filter.
     found = read_range(
         source.connection, source.info, part.bucket, position, stop,
-        partition=part.partition, projection=stored_columns(source.info, names), lake=False, first=part.first,
+        partition=part.partition, projection=stored_columns(source.info, names), lake=False, first=part.first_answer(),
     )  # fmt: skip
     for records in coalesce(found, request.limit):
         batch = of_records(records, part.bucket.bucket, schema)

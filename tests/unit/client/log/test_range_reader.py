@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fluss_lab.client import Connection, read_range
-from fluss_lab.client.log.range_reader import first_answers
+from fluss_lab.client.log.range_reader import FirstAnswers, first_answers
 from fluss_lab.errors import (
     BucketNotFoundError,
     CorruptDataError,
@@ -222,6 +222,73 @@ def test_buckets_without_room_or_with_errors_are_left_to_their_reader(shared_clu
         assert gone not in with_gone
         with pytest.raises(BucketNotFoundError):
             rows(connection, info, gone, 1, with_gone.get(gone))
+
+
+@pytest.fixture
+def few_at_once(shared_cluster, monkeypatch):
+    """A connection whose answers are of 1 kB, and how many buckets each fetch by it has asked for."""
+    with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": "1kb"}) as connection:
+        asked = []
+
+        def watching(fetch, request):
+            asked.append(len(request.tables_req[0].buckets_req))
+            return fetch(request)
+
+        hook_fetches(monkeypatch, connection, watching)
+        yield connection, asked
+
+
+def read_in_turn(connection, info, ends, answers):
+    return {bucket: rows(connection, info, bucket, stop, answers.take(bucket)) for bucket, stop in ends.items()}
+
+
+@pytest.fixture
+def short(connection, make_table):
+    """A table of many buckets, and the ends of those that have rows."""
+    info = make_table({"id": "bigint"}, buckets=64, bucket_key=["id"])
+    with connection.append_writer(info.path) as writer:
+        writer.append({"id": np.arange(200)}).result()
+    offsets = connection.admin().list_offsets(info, OffsetSpec.latest())
+    return info, {
+        TableBucket(info.table_id, None, number): each.offset for number, each in offsets.items() if each.offset
+    }
+
+
+def test_buckets_read_one_after_another_have_their_answers_by_groups(few_at_once, connection, short):
+    few, asked = few_at_once
+    info, ends = short
+    expected = {bucket: rows(connection, info, bucket, stop) for bucket, stop in ends.items()}
+    answers = FirstAnswers(few, info, dict.fromkeys(ends, 0))
+    assert read_in_turn(few, info, ends, answers) == expected
+    # Each call has the next ones; what has no room is not requested with all that follow, again and again.
+    assert 1 < len(asked) < len(ends) / 3, asked
+    assert sum(asked) < 4 * len(ends), asked
+    # An answer is given once: what is kept goes with it.
+    assert {answers.take(bucket) for bucket in ends} == {None}
+
+
+def test_buckets_of_which_few_fit_into_an_answer_are_requested_by_their_readers(few_at_once, connection, buckets):
+    few, asked = few_at_once
+    info, ends = buckets
+    expected = {bucket: rows(connection, info, bucket, stop) for bucket, stop in ends.items()}
+    answers = FirstAnswers(few, info, dict.fromkeys(ends, 0))
+    assert read_in_turn(few, info, ends, answers) == expected
+    assert asked[0] == len(ends)
+    assert set(asked[1:]) == {1}
+
+
+def test_a_group_that_no_server_answers_is_requested_again(shared_cluster, connection, short, monkeypatch):
+    info, ends = short
+    options = {"client.scanner.log.fetch.max-bytes": "1kb", "client.request-timeout": "300ms"}
+    with Connection(lambda: shared_cluster.address, options) as few:
+        answers = FirstAnswers(few, info, dict.fromkeys(ends, 0))
+        with monkeypatch.context() as patch:
+            hook_fetches(patch, few, refuse)
+            with pytest.raises(ServerUnavailableError):
+                [answers.take(bucket) for bucket in ends]
+        found = [answers.take(bucket) for bucket in ends]
+        assert found[0] is None  # taken before
+        assert found[-1] is not None
 
 
 def test_first_answers_need_a_server(shared_cluster, table, monkeypatch):
