@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import shutil
-import site
 import subprocess
 import sys
 import tempfile
@@ -21,11 +20,11 @@ from typing import IO, Any, Final
 from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
+from fluss_lab.jobs.run_environment import run_environment
 from fluss_lab.jobs.run_processes import exceeds_memory, kill_run
 from fluss_lab.jobs.run_record import RunTask, check_job_name
-from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, secret_values
-from fluss_lab.model.config.config_chain import RUN_VARIABLE, environment_name
-from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
+from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, lake_secrets, secret_values
+from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.model.times import format_duration, format_size
 from fluss_lab.server.process.discovery import TOKEN_FILE
 
@@ -38,15 +37,6 @@ SCRATCH_PREFIX: Final = "fluss-run-"
 MEMORY_INTERVAL_S: Final = 0.25
 #: After the process has ended, its pipes may be kept open by processes that it left: they are killed.
 _DRAIN_TIMEOUT_S: Final = 5.0
-
-#: What a run sees of the environment, beside its secrets: how to find programs, languages, the lab's options.
-_PASSED: Final = frozenset({
-    "PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "USER", "LOGNAME", "SHELL",
-    "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SSL_CERT_FILE", "SSL_CERT_DIR", "MPLBACKEND", "PYTHONPATH",
-    "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS",
-    "PYTHONHASHSEED", "PYTHONUTF8",
-})  # fmt: skip
-_PASSED_PREFIXES: Final = ("LC_", "CONDA_", "SPARK_", "PYSPARK_", "FLUSS_LAB_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +120,12 @@ class NotebookRun:
         self._command = list(command)
         self._on_line = on_line
         secrets = secret_values(task.secrets, os.environ)
-        self._environment = _environment(secrets) | {
+        self._environment = run_environment(secrets) | {
             RUN_VARIABLE: run_id,
             "FLUSS_LAB_FOLDER": str(lab),
             "HOME": str(place.home),
         }
-        self._hidden = [*secrets.values(), *_lake_secrets()]
+        self._hidden = [*secrets.values(), *lake_secrets(os.environ)]
         check_parameters_hold_none(self._parameters, self._hidden)
         self._token_file = lab / TOKEN_FILE
         self._redactor = Redactor(self._hidden, self._token_file)
@@ -306,21 +296,3 @@ def _created(path: Path) -> IO[str]:
     """Create a file, which must not be there, for its owner only."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     return os.fdopen(fd, "w", buffering=1, encoding="utf-8")
-
-
-def _environment(secrets: Mapping[str, str]) -> dict[str, str]:
-    passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
-    # Packages that the user installed for himself are found below the home otherwise.
-    if site.ENABLE_USER_SITE:
-        passed["PYTHONUSERBASE"] = site.getuserbase()
-    return {**passed, "PYTHONUNBUFFERED": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", **secrets}
-
-
-def _lake_secrets() -> list[str]:
-    """Return the secrets among the lake's options in the environment."""
-    prefix = environment_name(LAKE_PREFIX)
-    return [
-        value
-        for name, value in os.environ.items()
-        if name.startswith(prefix) and is_secret(LAKE_PREFIX + name.removeprefix(prefix).lower().replace("_", "."))
-    ]

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError, UnsupportedError
-from fluss_lab.lookup import lookup_options as options_of
 from fluss_lab.lookup.bucket_partitioner import BucketPartitioner
 from fluss_lab.lookup.full_lookup import FullLookup
 from fluss_lab.lookup.lookup_interfaces import (
@@ -19,7 +18,8 @@ from fluss_lab.lookup.lookup_interfaces import (
     LookupTableSource,
     SupportsLookupCustomShuffle,
 )
-from fluss_lab.lookup.lookup_options import AUTO, FULL, MODES, REMOTE
+from fluss_lab.lookup.lookup_options import AUTO, FULL, MODES, REMOTE, lookup_options
+from fluss_lab.lookup.mode_choice import choose_mode
 from fluss_lab.lookup.planned_lookup import LookupPlan, PlannedLookup
 from fluss_lab.lookup.remote_lookup import RemoteLookup, remote_columns
 from fluss_lab.model import TableInfo
@@ -66,7 +66,7 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
         if mode not in MODES:
             raise InvalidRequestError(f"lookup in {info.path}: expected mode {', '.join(MODES)}, found {mode!r}")
         self._connection, self._mode, self._point = connection, mode, point
-        self._options = options_of.lookup_options(options)
+        self._options = lookup_options(options)
         # Rows of a point are read in the columns that the table had then.
         self._info = info if point is None else TableReader(connection, info.path).scan(read_point=point).source.info
 
@@ -153,38 +153,10 @@ class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
 
     def _kind(self, context: LookupJoinContext, point: ReadPoint | None) -> tuple[type[PlannedLookup], str]:
         """Return the function's class, and why it was chosen."""
-        if self._mode == REMOTE:
-            remote_columns(self._info, context.join_keys)
-            return RemoteLookup, ""
-        if self._mode == FULL:
-            return FullLookup, ""
-        try:
-            remote_columns(self._info, context.join_keys)
-        except UnsupportedError:
-            return FullLookup, "the keys are not those that servers look rows up by"
-        reader = TableReader(self._connection, self._info.path)
-        point = point or reader.read_point()
-        tasks = context.parallelism if context.is_custom_shuffle_enabled and context.parallelism else 1
-        share = max(1, -(-self._info.descriptor.buckets // tasks)) / self._info.descriptor.buckets
-        most = options_of.FULL_ROWS_MAX.of(self._options)
-        rows = point.records
-        if rows * share > most:
-            rows = reader.scan(read_point=point).count()
-        if rows * share <= most:
-            return FullLookup, f"at most {round(rows * share):,} rows a task"
-        behind = self._behind(point)
-        if behind is None:
-            return FullLookup, "the lake alone has a partition"
-        if behind > options_of.CHANGES_MAX.of(self._options):
-            return FullLookup, f"{behind:,} changes since the read point"
-        return RemoteLookup, f"{round(rows * share):,} rows a task"
-
-    def _behind(self, point: ReadPoint) -> int | None:
-        """Return how many changes there are since a point; None where the cluster does not have all of its buckets."""
-        present = {
-            (each.bucket.partition_id, each.bucket.bucket): each.known().high_watermark
-            for each in self._connection.admin().buckets(self._info)
-        }
-        if any((each.partition_id, each.bucket) not in present for each in point.buckets):
-            return None
-        return sum(present[each.partition_id, each.bucket] - each.stop for each in point.buckets)
+        if self._mode == AUTO:
+            mode, reason = choose_mode(self._connection, self._info, context, point, self._options)
+        else:
+            mode, reason = self._mode, ""
+            if mode == REMOTE:
+                remote_columns(self._info, context.join_keys)
+        return (FullLookup if mode == FULL else RemoteLookup), reason

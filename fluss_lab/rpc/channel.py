@@ -20,16 +20,7 @@ from fluss_lab.rpc.access import token
 from fluss_lab.rpc.access.tls import Trust, target
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
-from fluss_lab.rpc.rpc_methods import COORDINATOR, TABLET_SERVER, Method, method_of
-
-#: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
-CALL_TIMEOUT_S: Final = 30.0
-#: A DDL call writes to the lake's catalog, which may be far.
-DDL_TIMEOUT_S: Final = 120.0
-#: Room above a long poll's own wait.
-POLL_MARGIN_S: Final = 20.0
-#: A write may wait for a failing disk or its predecessor.
-PRODUCE_MARGIN_S: Final = 5.0
+from fluss_lab.rpc.rpc_methods import CALL_TIMEOUT_S, COORDINATOR, TABLET_SERVER, Method, method_of
 
 #: Short calls use gRPC's fastest form for so long, which an interrupt cannot cancel: they take less than a millisecond, and
 #: the other form a twentieth more. They may be sent twice.
@@ -57,16 +48,6 @@ _OPTIONS: Final = (
 #: Answers are received by the thread that waits for them, not by one that gRPC starts. Not for lasting streams: one that is
 #: cancelled in this form keeps its connection.
 _ANSWERS: Final = (("SingleThreadedUnaryStream", 1),)
-
-
-def _timeout_s(method: Method, request: Any, call_timeout_s: float) -> float:
-    if method.name == "fetch_log":
-        return min(POLL_MARGIN_S, call_timeout_s) + float(request.max_wait_ms) / 1000
-    if method.name in {"produce_log", "put_kv"}:
-        return PRODUCE_MARGIN_S + float(request.message.timeout_ms) / 1000
-    if method.name in {"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"}:
-        return DDL_TIMEOUT_S
-    return call_timeout_s
 
 
 class Channel:
@@ -146,7 +127,7 @@ class Channel:
         def invoke(request: Any) -> Any:
             with Held() as held:
                 try:
-                    timeout_s = _timeout_s(method, request, self._call_timeout_s)
+                    timeout_s = method.timeout_s(request, self._call_timeout_s)
                     if not held.is_interruptible:
                         return call(request, timeout=timeout_s, metadata=self._metadata)
                     if is_brief:

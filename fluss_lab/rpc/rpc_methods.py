@@ -1,4 +1,4 @@
-"""The RPCs by their names, read from the compiled protocol: how each encodes and decodes, and the limits of a request."""
+"""The RPCs by their names, read from the compiled protocol: how each encodes and decodes, the limits of a request, its timeout."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ MESSAGE_BYTES_MAX: Final = 4 << 20
 #: Fields and entries of lists of one request, over all its messages: of some 100,000 buckets. An answer may have a
 #: message for each bucket, of some hundred bytes.
 ITEMS_MAX: Final = 500_000
+#: Longest wait for an answer that does not wait for records: a metadata commit on a slow disk takes seconds.
+CALL_TIMEOUT_S: Final = 30.0
+#: A DDL call writes to the lake's catalog, which may be far.
+DDL_TIMEOUT_S: Final = 120.0
+#: Room above a long poll's own wait.
+POLL_MARGIN_S: Final = 20.0
+#: A write may wait for a failing disk or its predecessor.
+PRODUCE_MARGIN_S: Final = 5.0
 #: Missing fields that an error names.
 _MISSING_SHOWN: Final = 5
 
@@ -68,6 +76,8 @@ def check_fields(message: Message) -> None:
                 raise InvalidRequestError(f"{message.DESCRIPTOR.name}: {field.name} is no UTF-8 text")
 
 
+_DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
+
 COORDINATOR: Final = "CoordinatorGateway"
 TABLET_SERVER: Final = "TabletServerGateway"
 
@@ -89,6 +99,19 @@ class Method:
     decode_request: Callable[[bytes], Any]
     encode_response: Callable[[Any], bytes]
     decode_response: Callable[[bytes], Any]
+
+    def timeout_s(self, request: Any, call_timeout_s: float) -> float:
+        """Return how long a caller waits for the answer.
+
+        Args:
+            request: The request: a long poll and a write say how long the server may wait itself.
+            call_timeout_s: Of a call that waits for nothing.
+        """
+        if self.name == "fetch_log":
+            return min(POLL_MARGIN_S, call_timeout_s) + float(request.max_wait_ms) / 1000
+        if self.name in {"produce_log", "put_kv"}:
+            return PRODUCE_MARGIN_S + float(request.message.timeout_ms) / 1000
+        return DDL_TIMEOUT_S if self.name in _DDL else call_timeout_s
 
 
 def methods_of(service: str) -> dict[str, Method]:

@@ -43,10 +43,11 @@ from fluss_lab.model.config.options import (
     client_time_zone,
 )
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.rpc.channel import CALL_TIMEOUT_S, Channel
+from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.malloc_settings import keep_client_memory
 from fluss_lab.rpc.message_codec import path_message
+from fluss_lab.rpc.rpc_methods import CALL_TIMEOUT_S
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
 from fluss_lab.spark.session.jvm_launch import Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
-from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, worker_python
+from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +55,9 @@ _STATIC = {
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
 }
+
+#: Of 200 shuffle partitions, Spark's default, a few cores have only the cost; so many a core even out skew.
+_SHUFFLE_PARTITIONS_A_CORE: Final = 4
 
 _APP_NAME: Final = "fluss_lab"
 #: Two threads that ask at once get one session.
@@ -171,7 +174,10 @@ def session_plan(
     """
     placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported
-    settings = _STATIC | _RUNTIME | placement.settings()
+    settings = _STATIC | _RUNTIME
+    if runs_here(master):
+        settings |= {"spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS_A_CORE * (os.cpu_count() or 1))}
+    settings |= placement.settings()
     return settings | {"spark.master": master, "spark.app.name": app_name}, environment
 
 

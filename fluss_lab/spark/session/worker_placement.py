@@ -232,8 +232,6 @@ class SparkPlacement:
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
             # Before a person's own options, which win.
             "spark.driver.defaultJavaOptions": " ".join(_COMPILER),
-            # 200 by default, which a few cores only pay for; four tasks a core even out skew.
-            "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
         }
 
     def _shipped_settings(self) -> dict[str, str]:
