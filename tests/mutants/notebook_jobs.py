@@ -144,7 +144,7 @@ _LEFT = (
         (f"{IN_JOBS}::test_a_secret_is_no_parameter_either",),
     ),
     Mutant(
-        "runs_see_the_whole_environment", "P10", RUN,
+        "runs_see_the_whole_environment", "P10", "fluss_lab/jobs/run_environment.py",
         "for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}",
         "for name, value in os.environ.items() if name}",
         (f"{IN_RUN}::test_it_sees_the_environment_that_it_is_given_and_no_more",),
