@@ -297,7 +297,7 @@ def read_rows(
         UnsupportedError: ``__timestamp`` is asked of rows that have changed since, and whose records are held by neither.
         CorruptDataError: Bytes failed their checks.
     """
-    plan = _with_first_answers(source, plan, request, looked)
+    plan = with_first_answers(source, plan, request, looked)
     if source.info.is_log_table:
         yield from _read_parts(source, plan, request)
         return
@@ -305,10 +305,16 @@ def read_rows(
         yield from _read_parts(source, plan, request, ahead)
 
 
-def _with_first_answers(source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail]) -> Plan:
+def with_first_answers(source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail] = ()) -> Plan:
     """Return a plan whose parts have the first answers of their logs, many by one call: short ends of logs are all there.
 
     A reader of some rows only may never come to the next part: nothing is fetched for it.
+
+    Args:
+        source: The table.
+        plan: The parts, which are going to be read in their order.
+        request: What is wanted of them.
+        looked: Tails of some of the parts that were looked at before.
     """
     if request.limit is not None or request.step_rows is not None:
         return plan
@@ -316,7 +322,9 @@ def _with_first_answers(source: TableSource, plan: Plan, request: Request, looke
     starts: dict[TableBucket, int] = {}
     names: list[str] | None = None
     for part in plan.parts:
-        if part.live or part.row_stop is not None or part.log_start >= part.stop or part.key in known:
+        if part.live or part.row_stop is not None or part.log_start >= part.stop:
+            continue
+        if part.key in known or part.first is not None:
             continue
         wanted = request.columns.inner(part.filter, in_lake=False, offset=not source.info.is_log_table)
         names = wanted if names is None else names

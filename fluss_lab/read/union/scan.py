@@ -23,7 +23,7 @@ from fluss_lab.read.union.pk_merge import keyed_count
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection
-from fluss_lab.read.union.read_plan import make_plan, read_rows, wanted_parts
+from fluss_lab.read.union.read_plan import make_plan, read_rows, wanted_parts, with_first_answers
 from fluss_lab.read.union.row_pages import RowPages
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ class Scan:
         total = 0
         with self.source.watched("counting rows of {}"):
             plan = self.plan()
+            if request.filter is not None or not self.source.info.is_log_table:
+                plan = with_first_answers(self.source, plan, request)
             for part in plan.parts:
                 total += self._count(replace(plan, parts=(part,)), request)
                 if self.limit is not None and total >= self.limit:

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.lake import LakeSplit
+from fluss_lab.model.names import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_merge import Tail
 from fluss_lab.read.union.read_parts import BucketPart, Plan, Request
-from fluss_lab.read.union.read_plan import read_rows
+from fluss_lab.read.union.read_plan import read_rows, with_first_answers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Tails:
     def __init__(self, source: TableSource, plan: Plan, request: Request, bytes_max: int) -> None:
         self.plan = Plan(tuple(_tails(plan)), None)
         self._source, self._request = source, request
-        self._parts = {part.key: part for part in self.plan.parts}
+        self._parts: dict[BucketKey, BucketPart] | None = None
         self._room = bytes_max
         self._looked: list[Tail] = []
 
@@ -72,6 +73,8 @@ class Tails:
 
         Cost: the log's end is read once, with its rows as long as all before had room.
         """
+        if self._parts is None:
+            self._parts = self._begin()
         if (own := self._parts.get(part.key)) is None:
             return np.empty(0, dtype=np.int64)
         tail = Tail(self._source, own, self._request, self._room)
@@ -81,6 +84,13 @@ class Tails:
         self._room -= self._room if tail.kept_bytes is None else tail.kept_bytes
         self._looked.append(tail)
         return tail.ended_before(own.lake_stop)
+
+    def _begin(self) -> dict[BucketKey, BucketPart]:
+        """Return the parts, with what is fetched for all of them together where their rows are wanted."""
+        if self._room:
+            # Before any of them is looked at: tails are known by their parts.
+            self.plan = with_first_answers(self._source, self.plan, self._request)
+        return {part.key: part for part in self.plan.parts}
 
     @property
     def expected_bytes(self) -> int:

@@ -62,6 +62,16 @@ def test_a_filter_and_chosen_columns_are_those_of_the_call_too(connection, table
     assert fetches == [BUCKETS]
 
 
+def test_rows_are_counted_with_one_call_and_those_of_a_log_with_none(connection, table, fetches):
+    path, written = table
+    reader = TableReader(connection, path)
+    assert reader.scan().count() == len(written)
+    assert fetches == ([] if reader.info.is_log_table else [BUCKETS])
+    fetches.clear()
+    assert reader.scan(where="id >= 150").count() == len(written[150:])
+    assert fetches == [BUCKETS]
+
+
 def test_a_reader_of_some_rows_fetches_bucket_by_bucket(connection, table, fetches):
     path, _ = table
     assert TableReader(connection, path).scan(limit=3).to_arrow().num_rows == 3

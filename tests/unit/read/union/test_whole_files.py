@@ -14,6 +14,7 @@ from fluss_lab.read.union import pk_merge
 from fluss_lab.read.union.read_columns import make_columns
 from fluss_lab.read.union.read_parts import Plan, Request
 from fluss_lab.read.union.whole_files import Tails, whole_files
+from tests.unit.client.log.fetch_hook import hook_fetches
 from tests.unit.read.union.boundaries_kit import row
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,23 @@ def test_what_is_kept_of_the_log_is_read_once(tailed, reads):
     assert reads == [("name",)] * len(plan.parts)
     assert sorted(places(tails.rows())) == expected_of_log(tailed)
     assert len(reads) == len(plan.parts)
+
+
+@pytest.mark.parametrize("bytes_max", [0, 100, MUCH])
+def test_short_ends_of_the_log_come_with_one_call_where_their_rows_are_wanted(tailed, monkeypatch, bytes_max):
+    scan, asked = tailed.scan(), []
+    plan = scan.plan()
+
+    def watching(fetch, request):
+        asked.append(len(request.tables_req[0].buckets_req))
+        return fetch(request)
+
+    hook_fetches(monkeypatch, scan.source.connection, watching)
+    tails = tails_of(scan, plan, bytes_max, ["name", *PLACE])
+    assert whole_files(scan.source, plan, tails)
+    assert sorted(places(tails.rows())) == expected_of_log(tailed)
+    together = [each for each in asked if each > 1]
+    assert together == ([len(plan.parts)] if bytes_max else [])
 
 
 def test_rows_that_are_not_wanted_here_are_not_asked_for(tailed, reads):
