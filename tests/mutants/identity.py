@@ -4,6 +4,8 @@ from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/server/test_identity.py"
 IN_METADATA = "tests/unit/server/coordinator/metadata/test_metadata_store.py"
+IN_DDL = "tests/unit/server/coordinator/ddl/test_table_ddl.py"
+IN_FOLDERS = "tests/unit/server/tablet/buckets/test_bucket_folders.py"
 IN_CACHE = "tests/unit/client/cluster/test_metadata_cache.py"
 IN_REBUILD = "tests/unit/server/tablet/log/test_previous_rebuild.py"
 
@@ -37,6 +39,32 @@ IDENTITY = (
         "    if found or (names and not adopt):",
         "    if found:",
         (f"{IN_IDENTITY}::test_files_without_an_identity_are_refused_in_new_labs_and_adopted_in_older_ones",),
+    ),
+    Mutant(
+        "folders_of_new_buckets_may_be_lost", "P1", "fluss_lab/server/tablet/buckets/bucket_folders.py",
+        "            list(pool.map(files.fsync_folder, parents))",
+        "            list(parents)",
+        (f"{IN_FOLDERS}::test_every_folder_is_durable_with_one_write_of_what_it_lies_in",),
+    ),
+    Mutant(
+        "folders_of_new_partitions_may_be_lost", "P1", "fluss_lab/server/tablet/buckets/bucket_folders.py",
+        "        for folder in {parent.parent: None for parent in parents if parent.parent != within}:\n"
+        "            files.fsync_folder(folder)\n",
+        "",
+        (f"{IN_FOLDERS}::test_every_folder_is_durable_with_one_write_of_what_it_lies_in",),
+    ),
+    Mutant(
+        "deleted_buckets_may_come_back", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
+        "        for folder in {_existing(folder): None for folder in self._left}:\n"
+        "            files.fsync_folder(folder)\n",
+        "",
+        (f"{IN_FOLDERS}::test_what_is_deleted_is_gone_with_one_write_of_what_is_left",),
+    ),
+    Mutant(
+        "what_was_not_released_is_forgotten", "P13", "fluss_lab/server/coordinator/tablets/leadership.py",
+        "if group not in left and there",
+        "if there",
+        (f"{IN_DDL}::test_a_bucket_that_cannot_be_deleted_keeps_no_other_from_it_and_is_tried_again",),
     ),
     Mutant(
         "damaged_previous_offsets_stay", "P7", "fluss_lab/server/tablet/buckets/kv_bucket.py",

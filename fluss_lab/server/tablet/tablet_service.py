@@ -401,6 +401,12 @@ class TabletService:
                 self._stop_bucket(each, answer)
             except Exception as error:
                 put_error(answer, error, f"stop bucket {bucket_of(each.table_bucket)}")
+        try:
+            self._store.empty_trash()
+        except OSError as error:
+            for each, answer in zip(request.stop_replicas_req, response.stop_replicas_resp, strict=True):
+                if each.delete:
+                    put_error(answer, error, f"delete bucket {bucket_of(each.table_bucket)}")
         return response
 
     def _stop_bucket(self, each: pb.PbStopReplicaReqForBucket, answer: pb.PbStopReplicaRespForBucket) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -321,11 +321,11 @@ class TableCatalog:
         with self._store.read() as db:
             return [self._group(row) for row in db.execute("SELECT * FROM pending_stops")]
 
-    def forget_stop(self, group: BucketGroup) -> None:
-        """Note that a server has released dropped buckets."""
+    def forget_stops(self, groups: Iterable[BucketGroup]) -> None:
+        """Note that servers have released dropped buckets."""
         with self._store.write() as db:
             query = "DELETE FROM pending_stops WHERE table_id = ? AND partition_id = ?"
-            db.execute(query, (group.table_id, group.partition_id))
+            db.executemany(query, [(group.table_id, group.partition_id) for group in groups])
 
     def _partition(self, row: tuple[int, int, str, int | None, str, int]) -> Partition:
         leaders = self._leaders(row[4], f"assignments of partition {row[2]!r} (id {row[0]}) of table id {row[1]}")

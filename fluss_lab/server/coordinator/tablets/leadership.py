@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 SETTLE_WAIT_S: Final = 10.0
 #: How long `close` waits for a running call to a server; the metadata is closed after that.
 _CLOSE_WAIT_S: Final = 5.0
+#: Buckets whose release one call requests: in an object store the deletion of each takes some requests.
+_STOPPED_AT_ONCE: Final = 64
 
 
 class _PlacedGroup(NamedTuple):
@@ -235,12 +237,12 @@ class TabletServers:
             unseals, self._unseals = self._unseals, {}
         sealed = {group: number for group, number in unseals.items() if not self._unseal_group(group, number)}
         again = {item: ids for item, ids in pending.items() if not self._notify_table(*item, ids)}
-        unstopped = [group for group in self._catalog.pending_stops() if not self._stop_group(group)] if stops else []
+        unstopped = self._stop_groups(self._catalog.pending_stops()) if stops else False
         with self._lock:
             for item, ids in again.items():
                 newer = self._pending.setdefault(item, ids)
                 self._pending[item] = None if newer is None or ids is None else newer | ids
-            self._stops = self._stops or bool(unstopped)
+            self._stops = self._stops or unstopped
             self._unseals = {**sealed, **self._unseals}
             return not self._pending and not self._stops and not self._unseals
 
@@ -286,32 +288,41 @@ class TabletServers:
             log.warning("event=not_notified what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
             return False
 
-    def _stop_group(self, group: BucketGroup) -> bool:
-        """Have the servers release a group of dropped buckets; return whether every registered one has."""
+    def _stop_groups(self, groups: Sequence[BucketGroup]) -> bool:
+        """Have the servers release groups of dropped buckets; return whether a registered one has not."""
         with self._lock:
-            there = sorted(set(group.leaders) & self._nodes.keys())
+            there = set(self._nodes)
+        left: set[BucketGroup] = set()
+        for server_id in sorted({leader for group in groups for leader in group.leaders} & there):
+            held = [
+                (group, bucket)
+                for group in groups
+                for bucket, leader in enumerate(group.leaders)
+                if leader == server_id
+            ]
+            for start in range(0, len(held), _STOPPED_AT_ONCE):
+                left |= self._stop_buckets(server_id, held[start : start + _STOPPED_AT_ONCE])
+        # Servers that are away are notified when they register.
+        if done := [group for group in groups if group not in left and there.issuperset(group.leaders)]:
+            self._catalog.forget_stops(done)
+        return bool(left)
+
+    def _stop_buckets(self, server_id: int, held: Sequence[tuple[BucketGroup, int]]) -> set[BucketGroup]:
+        """Have a server release buckets; return the groups of those that it has not released."""
+        stops = [
+            pb.PbStopReplicaReqForBucket(
+                table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
+            )
+            for group, bucket in held
+        ]
         try:
-            for server_id in there:
-                stops = [
-                    pb.PbStopReplicaReqForBucket(
-                        table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
-                    )
-                    for bucket, leader in enumerate(group.leaders)
-                    if leader == server_id
-                ]
-                server = self._channel(server_id).tablet_server()
-                for chunk in chunks(stops):
-                    response = server.stop_replica(
-                        pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=chunk)
-                    )
-                    if [each for each in response.stop_replicas_resp if not is_done(each)]:
-                        return False
+            answers = self._channel(server_id).tablet_server().stop_replica(
+                pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=stops)
+            ).stop_replicas_resp  # fmt: skip
         except FlussError as error:
-            log.warning("event=not_stopped table=%d partition=%d error=%s", group.table_id, group.partition_id, error)
-            return False
-        if len(there) == len(set(group.leaders)):
-            self._catalog.forget_stop(group)
-        return True  # those that are away are notified when they register
+            log.warning("event=not_stopped server=%d buckets=%d error=%s", server_id, len(held), error)
+            return {group for group, _ in held}
+        return {group for (group, _), answer in zip(held, answers, strict=True) if not is_done(answer)}
 
     # -- seals ---------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The folders of buckets: made durably, and marked, so that the folder of another table or partition is never taken for one.
+"""The folders of buckets: made durably, marked, so that the folder of another table or partition is never taken for one, and removed.
 
 Folders are named by ids, and ids come from the coordinator's metadata. Where that is older than the folders (a backup was
 restored) or another lab's, an id may mean something else than it did. So each bucket's folder has an empty file
@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 
+#: Folders that are written to the device side by side: its journal takes several with one write.
+_WRITTEN_AT_ONCE: Final = 4
 _IDENTITY_FILE: Final = re.compile(r"identity-([0-9a-f]{32})")
 
 
@@ -40,6 +46,82 @@ def make_folder(folder: Path) -> None:
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
     files.fsync_folder(folder.parent)
+
+
+def make_folders(wanted: Sequence[Path], within: Path) -> None:
+    """Make the folders of new buckets, durably: what some of them lie in is written once, not for each.
+
+    Args:
+        wanted: The folders.
+        within: What the folders of their tables lie in; these exist.
+
+    Raises:
+        OSError: The file system refused; what was made is gone again.
+    """
+    made: list[Path] = []
+    parents = {folder.parent: None for folder in wanted}
+    try:
+        for folder in (*(parent for parent in parents if parent.parent != within), *wanted):
+            with suppress(FileExistsError):
+                folder.mkdir()
+                made.append(folder)
+        # Those that were there too: a process may have been killed before they were durable.
+        with ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="bucket-folders") as pool:
+            list(pool.map(files.fsync_folder, parents))
+        for folder in {parent.parent: None for parent in parents if parent.parent != within}:
+            files.fsync_folder(folder)
+    except OSError:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+class Trash:
+    """The folders of deleted buckets, until their files are gone. Not safe for threads.
+
+    Args:
+        folder: Where they are moved to; it is made, and emptied.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        #: What folders were moved out of since it was made durable.
+        self._left: dict[Path, None] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._remove_files()
+
+    def take(self, folder: Path, name: str) -> None:
+        """Move a folder here at once: a crash leaves a bucket whole or gone.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        aside = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
+        folder.replace(aside / folder.name)  # not durable there: it is to go
+        self._left[folder.parent] = None
+
+    def empty(self) -> None:
+        """Make durable that folders are gone, and remove their files.
+
+        Raises:
+            OSError: The file system refused; the next call tries it again.
+        """
+        for folder in {_existing(folder): None for folder in self._left}:
+            files.fsync_folder(folder)
+        self._left.clear()
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        for path in self._folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the one above it that is still there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:

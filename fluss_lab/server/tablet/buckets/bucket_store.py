@@ -15,12 +15,11 @@ import shutil
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
 from fluss_lab.failpoints import failpoint
@@ -29,7 +28,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import bucket_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, bucket_folder
 from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
-from fluss_lab.server.tablet.buckets.bucket_folders import check_identity, has_folders, make_folder
+from fluss_lab.server.tablet.buckets.bucket_folders import Trash, check_identity, has_folders, make_folder, make_folders
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
@@ -82,7 +81,6 @@ class BucketStore:
     ) -> None:
         self._data = folder / "data"
         self._remote = remote
-        self._trash = self._data / _TRASH
         self._options, self._clock, self._rows = options, clock, rows
         self._pool = HandlePool()
         self._waiting = threading.Semaphore(waiting_max)
@@ -101,10 +99,9 @@ class BucketStore:
         self._lakes: dict[TableBucket, LakeState] = {}
         #: The newest commit of which the coordinator notified, by bucket.
         self._lake_sequences: dict[TableBucket, int] = {}
-        self._trash.mkdir(parents=True, exist_ok=True)
+        self._trash = Trash(self._data / _TRASH)
         self._looks = self._data / _LOOKS
         shutil.rmtree(self._looks, ignore_errors=True)
-        self._empty_trash()
 
     def get(self, bucket: TableBucket) -> Bucket:
         """Return a bucket that is open here.
@@ -151,16 +148,21 @@ class BucketStore:
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
-    def define(self, requests: Iterable[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
-        """Take over the tables that requests define, before any of their buckets is opened.
+    def define(self, requests: Sequence[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
+        """Take over the tables that requests define, and make the folders of new buckets, before any of them is opened.
 
-        Of a table's requests in one call the first brings the definition. For one that cannot be taken over `open`
+        Of a table's requests in one call the first brings the definition. For one that cannot be taken over, or made, `open`
         raises.
         """
         for request in requests:
             if request.table_json:
                 with self._lock, suppress(Exception):
                     self._define(bucket_of(request.table_bucket), request)
+        made = [bucket_of(request.table_bucket) for request in requests if not request.HasField("durable_offset")]
+        with self._lock, suppress(OSError):
+            new = [self.folder(each) for each in made if each not in self._buckets and each.table_id in self._tables]
+            if len(new) > 1:
+                make_folders(new, self._data)
 
     def reopen(self) -> int:
         """Try again to open the buckets that could not be opened and are due; return how many are open now."""
@@ -417,7 +419,7 @@ class BucketStore:
     def release(self, bucket: TableBucket, *, delete: bool) -> None:
         """Close a bucket and, if requested, delete its files. A repetition does nothing.
 
-        Files are first moved aside at once, so that a crash leaves a bucket whole or gone.
+        Files are first moved aside at once, so that a crash leaves a bucket whole or gone; then `empty_trash`.
 
         Raises:
             OSError: The file system refused to move them.
@@ -435,12 +437,18 @@ class BucketStore:
             self._lake_sequences.pop(bucket, None)
             folder = self.folder(bucket)
             if folder.exists():
-                aside = Path(tempfile.mkdtemp(prefix=f"{bucket}-".replace("/", "-"), dir=self._trash))
-                files.replace(folder, aside / folder.name)
-                files.fsync_folder(folder.parent)
+                self._trash.take(folder, f"{bucket}-".replace("/", "-"))
                 self._pool.forget_below(folder)
             self._remove_empty(bucket)
-            self._empty_trash()
+
+    def empty_trash(self) -> None:
+        """Make durable what `release` deleted, and remove the files. Once for all buckets of a call.
+
+        Raises:
+            OSError: The file system refused; the next call tries it again.
+        """
+        with self._lock:
+            self._trash.empty()
 
     def _remove_empty(self, bucket: TableBucket) -> None:
         """Remove the folders of a partition and a table that no longer hold a bucket."""
@@ -452,10 +460,6 @@ class BucketStore:
             self._tables.pop(bucket.table_id, None)
             self._undefined.pop(bucket.table_id, None)
             shutil.rmtree(table, ignore_errors=True)
-
-    def _empty_trash(self) -> None:
-        for path in self._trash.iterdir():
-            shutil.rmtree(path, ignore_errors=True)
 
     def close(self, *, save: bool = True) -> None:
         """Close all buckets, each with a recovery point at its end if that is to be saved."""

@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from fluss_lab import failpoints
+from fluss_lab import failpoints, files
 from fluss_lab.errors import (
     ConflictError,
     CorruptDataError,
@@ -303,6 +303,23 @@ def test_a_deleted_bucket_is_gone_at_once_and_its_files_too(tablet):
     assert list((tablet.folder / "data/trash").iterdir()) == []
     tablet.open(0)
     assert tablet.produce({0: GOOD})[0].base_offset == 0
+
+
+def test_a_deletion_that_the_device_refuses_is_an_error_until_it_takes_it(tablet, monkeypatch):
+    tablet.produce({0: GOOD, 1: GOOD})
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "fsync_folder", refuse_to_write)
+        for _ in range(2):
+            (answer,) = tablet.stop(0, delete=True).stop_replicas_resp
+            assert isinstance(_error(answer), StorageError)
+            assert "delete bucket" in answer.error_message
+    assert not tablet.stop(0, delete=True).stop_replicas_resp[0].HasField("error_code")
+    assert not (tablet.folder / "data/t7/b0").exists()
+    assert list((tablet.folder / "data/trash").iterdir()) == []
+
+
+def refuse_to_write(folder):
+    raise OSError(5, "Input/output error", str(folder))
 
 
 def test_a_stopped_bucket_keeps_its_files(tablet):

@@ -3,12 +3,14 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from fluss_lab import errors, failpoints
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.testing import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
 
@@ -350,6 +352,27 @@ def test_buckets_of_a_drop_that_was_cut_off_are_deleted_after_the_restart(rig):
     assert list((rig.cluster.folder / "tablet").rglob(f"t{table_id}"))
     rig.cluster.restart()
     assert not list((rig.cluster.folder / "tablet").rglob(f"t{table_id}"))
+
+
+def test_a_bucket_that_cannot_be_deleted_keeps_no_other_from_it_and_is_tried_again(rig, monkeypatch):
+    table_id = rig.create(partitioned_by=["p"])
+    for number in range(5):
+        rig.create_partition(p=f"p{number}")
+    kept, replace, refused = rig.partitions()["p2"], Path.replace, []
+
+    def refusing(source, target):
+        if source.parent.name == f"p{kept}" and len(refused) < 3:
+            refused.append(source)
+            raise OSError(5, "Input/output error", str(source))
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", refusing)
+    rig.drop()
+    held = rig.cluster.folder / "tablet" / "data" / f"t{table_id}"
+    assert refused
+    assert not held.exists() or [path.name for path in held.glob("p*")] == [f"p{kept}"]
+    wait_until(lambda: not held.exists())
+    assert len(refused) == 3
 
 
 def test_two_clients_that_create_the_same_table_make_one(rig):
