@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from fluss_lab.cli.output import end_quietly
 from fluss_lab.errors import FlussError
 
 PROGRAM: Final = "fluss-lab"
@@ -46,23 +47,17 @@ def run_command(command: click.Command, arguments: list[str] | None) -> int:
         _say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        return _end_quietly()
+        return end_quietly()
     except SystemExit:
         # click's own answer to a pipe that nobody reads: exit code 1, and another stream in the place of standard output.
         if sys.stdout is not stdout:
-            return _end_quietly()
+            return end_quietly()
         raise
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         _say(_error_text(error))
         return FAILED
-
-
-def _end_quietly() -> int:
-    """End because whoever reads has enough: what is still buffered would fail once more at the end of the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def _say(text: str) -> None:
