@@ -141,6 +141,11 @@ def replace(source: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
+def move(source: Path, target: Path) -> None:
+    """Rename at once what is going to be removed: durable only once the folder that it leaves is."""
+    os.replace(source, target)
+
+
 def make_folder(path: Path, *, mode: int = 0o700) -> None:
     """Create a folder and its missing parents, durably. An existing one is not changed."""
     if not path.is_dir():

@@ -55,10 +55,16 @@ IDENTITY = (
     ),
     Mutant(
         "deleted_buckets_may_come_back", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
-        "        for folder in {_existing(folder): None for folder in self._left}:\n"
-        "            files.fsync_folder(folder)\n",
-        "",
+        "            for folder in {_existing(folder): None for folder in left}:\n"
+        "                files.fsync_folder(folder)\n",
+        "            pass\n",
         (f"{IN_FOLDERS}::test_what_is_deleted_is_gone_with_one_write_of_what_is_left",),
+    ),
+    Mutant(
+        "deletions_that_a_kill_cut_off_may_come_back", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
+        "            self._left.append(folder.parent)\n",
+        "            self._left += [] if aside is None else [folder.parent]\n",
+        (f"{IN_FOLDERS}::test_a_deletion_that_a_kill_cut_off_is_made_durable_when_it_is_repeated",),
     ),
     Mutant(
         "what_was_not_released_is_forgotten", "P13", "fluss_lab/server/coordinator/tablets/leadership.py",

@@ -93,7 +93,7 @@ def _limits(connection: ClusterClient, info: TableInfo, lake: bool, previous_off
     return FetchLimits(connection.fetch_bytes_max, 0, lake, previous_offsets=wants_previous)
 
 
-#: Buckets that one call requests at most; and that have to come with it, so that another is worth while.
+#: Buckets that one call requests at most; and half of those that one does after a call of whose buckets few had room.
 _TOGETHER_MAX: Final = 1024
 _TOGETHER_MIN: Final = 4
 
@@ -201,11 +201,9 @@ class FirstAnswers:
     def _fetch(self) -> None:
         chosen = dict(list(self._waiting.items())[: max(1, self._window - len(self._held))])
         found = self._request(chosen)
-        self._held.update(found)
-        for bucket in found:
-            self._waiting.pop(bucket, None)
-        if len(found) < min(_TOGETHER_MIN, len(chosen)):
-            self._waiting.clear()
+        for bucket, answer in found.items():
+            if self._waiting.pop(bucket, None) is not None:  # else another thread has it
+                self._held[bucket] = answer
         # Those for which there was no room are requested again: not all of a thousand at each call.
         self._window = 2 * max(len(found), _TOGETHER_MIN)
 

@@ -94,7 +94,7 @@ class Tails:
 
     @property
     def expected_bytes(self) -> int:
-        """Return about how large the rows are at least: of those for which there was no room, by the ones before it was gone."""
+        """Return about how large the rows are of what was looked at: where there was no room, by those before it was gone."""
         return sum(tail.expected_bytes for tail in self._looked)
 
     def rows(self) -> Iterator[pa.RecordBatch]:

@@ -369,6 +369,7 @@ class TabletService:
         self._check_epoch(coordinator_epoch)
         requests = list(buckets)
         self._store.define(requests)
+        self._store.make_new_folders(requests)
         if len(requests) < _OPENED_AT_ONCE:
             return [self._open_bucket(request) for request in requests]
         with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="tablet-open") as pool:
@@ -401,13 +402,17 @@ class TabletService:
                 self._stop_bucket(each, answer)
             except Exception as error:
                 put_error(answer, error, f"stop bucket {bucket_of(each.table_bucket)}")
+        if any(each.delete for each in request.stop_replicas_req):
+            self._end_deletion(request, response)
+        return response
+
+    def _end_deletion(self, request: pb.StopReplicaRequest, response: pb.StopReplicaResponse) -> None:
         try:
             self._store.empty_trash()
         except OSError as error:
             for each, answer in zip(request.stop_replicas_req, response.stop_replicas_resp, strict=True):
                 if each.delete:
                     put_error(answer, error, f"delete bucket {bucket_of(each.table_bucket)}")
-        return response
 
     def _stop_bucket(self, each: pb.PbStopReplicaReqForBucket, answer: pb.PbStopReplicaRespForBucket) -> None:
         bucket = bucket_of(each.table_bucket)

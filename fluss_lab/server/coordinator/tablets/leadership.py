@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -35,8 +36,11 @@ log = logging.getLogger(__name__)
 SETTLE_WAIT_S: Final = 10.0
 #: How long `close` waits for a running call to a server; the metadata is closed after that.
 _CLOSE_WAIT_S: Final = 5.0
-#: Buckets whose release one call requests: in an object store the deletion of each takes some requests.
-_STOPPED_AT_ONCE: Final = 64
+#: Buckets whose release the first call requests, and at most: how long one takes is the file system's, or an object store's.
+_STOPPED_FIRST: Final = 8
+_STOPPED_MAX: Final = 256
+#: A call that takes less is followed by one for twice as many, one that takes longer by one for a quarter.
+_STOP_QUICK_S, _STOP_SLOW_S = 0.5, 2.0
 
 
 class _PlacedGroup(NamedTuple):
@@ -300,8 +304,15 @@ class TabletServers:
                 for bucket, leader in enumerate(group.leaders)
                 if leader == server_id
             ]
-            for start in range(0, len(held), _STOPPED_AT_ONCE):
-                left |= self._stop_buckets(server_id, held[start : start + _STOPPED_AT_ONCE])
+            start, size = 0, _STOPPED_FIRST
+            while start < len(held):
+                begun_s = time.monotonic()
+                left |= self._stop_buckets(server_id, held[start : start + size])
+                taken_s, start = time.monotonic() - begun_s, start + size
+                if taken_s < _STOP_QUICK_S:
+                    size = min(2 * size, _STOPPED_MAX)
+                elif taken_s > _STOP_SLOW_S:
+                    size = max(1, size // 4)
         # Servers that are away are notified when they register.
         if done := [group for group in groups if group not in left and there.issuperset(group.leaders)]:
             self._catalog.forget_stops(done)

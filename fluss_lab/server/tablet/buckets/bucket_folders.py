@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -78,7 +79,7 @@ def make_folders(wanted: Sequence[Path], within: Path) -> None:
 
 
 class Trash:
-    """The folders of deleted buckets, until their files are gone. Not safe for threads.
+    """The folders of deleted buckets, until their files are gone. Safe for threads.
 
     Args:
         folder: Where they are moved to; it is made, and emptied.
@@ -86,20 +87,28 @@ class Trash:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        #: What folders were moved out of since it was made durable.
-        self._left: dict[Path, None] = {}
+        self._lock = threading.Lock()
+        #: What folders were moved out of since it was made durable, and where they are.
+        self._left: list[Path] = []
+        self._moved: list[Path] = []
         folder.mkdir(parents=True, exist_ok=True)
-        self._remove_files()
+        for path in folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
 
     def take(self, folder: Path, name: str) -> None:
-        """Move a folder here at once: a crash leaves a bucket whole or gone.
+        """Move a folder here at once, if it is there: a crash leaves a bucket whole or gone.
 
         Raises:
             OSError: The file system refused.
         """
-        aside = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
-        folder.replace(aside / folder.name)  # not durable there: it is to go
-        self._left[folder.parent] = None
+        aside = None
+        if folder.exists():
+            aside = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
+            files.move(folder, aside / folder.name)
+        with self._lock:
+            # One that is gone already may have been moved by a process that was killed before it made that durable.
+            self._left.append(folder.parent)
+            self._moved += [] if aside is None else [aside]
 
     def empty(self) -> None:
         """Make durable that folders are gone, and remove their files.
@@ -107,14 +116,22 @@ class Trash:
         Raises:
             OSError: The file system refused; the next call tries it again.
         """
-        for folder in {_existing(folder): None for folder in self._left}:
-            files.fsync_folder(folder)
-        self._left.clear()
-        self._remove_files()
-
-    def _remove_files(self) -> None:
-        for path in self._folder.iterdir():
-            shutil.rmtree(path, ignore_errors=True)
+        with self._lock:
+            left, self._left = self._left, []
+            moved, self._moved = self._moved, []
+        try:
+            for folder in {_existing(folder): None for folder in left}:
+                files.fsync_folder(folder)
+        except OSError:
+            with self._lock:
+                self._left += left
+                self._moved += moved
+            raise
+        for aside in moved:
+            shutil.rmtree(aside, ignore_errors=True)
+        if stayed := [aside for aside in moved if aside.exists()]:
+            with self._lock:
+                self._moved += stayed
 
 
 def _existing(folder: Path) -> Path:

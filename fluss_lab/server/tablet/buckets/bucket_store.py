@@ -84,7 +84,7 @@ class BucketStore:
         self._options, self._clock, self._rows = options, clock, rows
         self._pool = HandlePool()
         self._waiting = threading.Semaphore(waiting_max)
-        # Held for moments; a bucket that is being opened is in `_opening`, and others that want it wait.
+        # Held for moments, and while folders are made; a bucket that is being opened is in `_opening`, others that want it wait.
         self._lock = threading.Condition()
         self._opening: set[TableBucket] = set()
         self._tables: dict[int, RegisteredTable] = {}
@@ -149,15 +149,18 @@ class BucketStore:
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def define(self, requests: Sequence[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
-        """Take over the tables that requests define, and make the folders of new buckets, before any of them is opened.
+        """Take over the tables that requests define, before any of their buckets is opened.
 
-        Of a table's requests in one call the first brings the definition. For one that cannot be taken over, or made, `open`
+        Of a table's requests in one call the first brings the definition. For one that cannot be taken over `open`
         raises.
         """
         for request in requests:
             if request.table_json:
                 with self._lock, suppress(Exception):
                     self._define(bucket_of(request.table_bucket), request)
+
+    def make_new_folders(self, requests: Sequence[pb.PbNotifyLeaderAndIsrReqForBucket]) -> None:
+        """Make the folders of new buckets of defined tables together, before they are opened; `open` makes those it lacks."""
         made = [bucket_of(request.table_bucket) for request in requests if not request.HasField("durable_offset")]
         with self._lock, suppress(OSError):
             new = [self.folder(each) for each in made if each not in self._buckets and each.table_id in self._tables]
@@ -436,9 +439,8 @@ class BucketStore:
             self._lakes.pop(bucket, None)
             self._lake_sequences.pop(bucket, None)
             folder = self.folder(bucket)
-            if folder.exists():
-                self._trash.take(folder, f"{bucket}-".replace("/", "-"))
-                self._pool.forget_below(folder)
+            self._trash.take(folder, f"{bucket}-".replace("/", "-"))
+            self._pool.forget_below(folder)
             self._remove_empty(bucket)
 
     def empty_trash(self) -> None:
@@ -447,8 +449,7 @@ class BucketStore:
         Raises:
             OSError: The file system refused; the next call tries it again.
         """
-        with self._lock:
-            self._trash.empty()
+        self._trash.empty()
 
     def _remove_empty(self, bucket: TableBucket) -> None:
         """Remove the folders of a partition and a table that no longer hold a bucket."""

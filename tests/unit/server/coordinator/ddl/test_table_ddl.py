@@ -3,11 +3,10 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from fluss_lab import errors, failpoints
+from fluss_lab import errors, failpoints, files
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import wait_until
@@ -358,15 +357,15 @@ def test_a_bucket_that_cannot_be_deleted_keeps_no_other_from_it_and_is_tried_aga
     table_id = rig.create(partitioned_by=["p"])
     for number in range(5):
         rig.create_partition(p=f"p{number}")
-    kept, replace, refused = rig.partitions()["p2"], Path.replace, []
+    kept, move, refused = rig.partitions()["p2"], files.move, []
 
     def refusing(source, target):
         if source.parent.name == f"p{kept}" and len(refused) < 3:
             refused.append(source)
             raise OSError(5, "Input/output error", str(source))
-        return replace(source, target)
+        move(source, target)
 
-    monkeypatch.setattr(Path, "replace", refusing)
+    monkeypatch.setattr(files, "move", refusing)
     rig.drop()
     held = rig.cluster.folder / "tablet" / "data" / f"t{table_id}"
     assert refused

@@ -1,5 +1,7 @@
 """The folders of buckets: durable when they are made and when they are gone, with few writes; or not there at all."""
 
+import shutil
+
 import pytest
 
 from fluss_lab import files
@@ -92,5 +94,26 @@ def test_a_deletion_that_is_not_durable_is_tried_again(tmp_path, refused):
         with pytest.raises(OSError, match="Input/output"):
             trash.empty()
     refused.clear()
+    trash.empty()
+    assert not list((tmp_path / "trash").iterdir())
+
+
+def test_a_deletion_that_a_kill_cut_off_is_made_durable_when_it_is_repeated(tmp_path, written):
+    (tmp_path / "t1" / "b0").mkdir(parents=True)
+    Trash(tmp_path / "trash").take(tmp_path / "t1" / "b0", "x")  # and then the process was killed
+    trash = Trash(tmp_path / "trash")
+    trash.take(tmp_path / "t1" / "b0", "x")
+    trash.empty()
+    assert written == [(tmp_path / "t1", set())]
+
+
+def test_files_that_cannot_be_removed_are_tried_again(tmp_path, monkeypatch):
+    (tmp_path / "t1" / "b0").mkdir(parents=True)
+    trash = Trash(tmp_path / "trash")
+    trash.take(tmp_path / "t1" / "b0", "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_args, **_named: None)
+        trash.empty()
+    assert list((tmp_path / "trash").iterdir())
     trash.empty()
     assert not list((tmp_path / "trash").iterdir())
