@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 SETTLE_WAIT_S: Final = 10.0
 #: How long `close` waits for a running call to a server; the metadata is closed after that.
 _CLOSE_WAIT_S: Final = 5.0
-#: Buckets whose release the first call requests, and at most: how long one takes is the file system's, or an object store's.
+#: Buckets whose release one call requests, at first and at most: how long each takes is the file system's, or an object store's.
 _STOPPED_FIRST: Final = 8
 _STOPPED_MAX: Final = 256
-#: A call that takes less is followed by one for twice as many, one that takes longer by one for a quarter.
+#: A call that takes less is followed by one for twice as many, one that takes longer, or failed, by one for a quarter.
 _STOP_QUICK_S, _STOP_SLOW_S = 0.5, 2.0
 
 
@@ -87,6 +87,7 @@ class TabletServers:
         #: Kind of notification and table id -> ids of its partitions; None: all its buckets.
         self._pending: dict[tuple[str, int], set[int] | None] = {}
         self._stops = bool(catalog.pending_stops())
+        self._stopped_at_once = _STOPPED_FIRST
         #: Groups to unseal, and the number of their last seal.
         self._unseals: dict[BucketGroup, int] = {}
         #: How often each server has registered: one that registered again has lost its seals.
@@ -299,20 +300,9 @@ class TabletServers:
         left: set[BucketGroup] = set()
         for server_id in sorted({leader for group in groups for leader in group.leaders} & there):
             held = [
-                (group, bucket)
-                for group in groups
-                for bucket, leader in enumerate(group.leaders)
-                if leader == server_id
+                (group, place) for group in groups for place, leader in enumerate(group.leaders) if leader == server_id
             ]
-            start, size = 0, _STOPPED_FIRST
-            while start < len(held):
-                begun_s = time.monotonic()
-                left |= self._stop_buckets(server_id, held[start : start + size])
-                taken_s, start = time.monotonic() - begun_s, start + size
-                if taken_s < _STOP_QUICK_S:
-                    size = min(2 * size, _STOPPED_MAX)
-                elif taken_s > _STOP_SLOW_S:
-                    size = max(1, size // 4)
+            left |= self._stop_buckets(server_id, held)
         # Servers that are away are notified when they register.
         if done := [group for group in groups if group not in left and there.issuperset(group.leaders)]:
             self._catalog.forget_stops(done)
@@ -320,20 +310,32 @@ class TabletServers:
 
     def _stop_buckets(self, server_id: int, held: Sequence[tuple[BucketGroup, int]]) -> set[BucketGroup]:
         """Have a server release buckets; return the groups of those that it has not released."""
-        stops = [
-            pb.PbStopReplicaReqForBucket(
-                table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
-            )
-            for group, bucket in held
-        ]
-        try:
-            answers = self._channel(server_id).tablet_server().stop_replica(
-                pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=stops)
-            ).stop_replicas_resp  # fmt: skip
-        except FlussError as error:
-            log.warning("event=not_stopped server=%d buckets=%d error=%s", server_id, len(held), error)
-            return {group for group, _ in held}
-        return {group for (group, _), answer in zip(held, answers, strict=True) if not is_done(answer)}
+        left: set[BucketGroup] = set()
+        start = 0
+        while start < len(held):
+            asked, begun_s = held[start : start + self._stopped_at_once], time.monotonic()
+            stops = [
+                pb.PbStopReplicaReqForBucket(
+                    table_bucket=bucket_message(group, bucket), leader_epoch=LEADER_EPOCH, delete=True
+                )
+                for group, bucket in asked
+            ]
+            request = pb.StopReplicaRequest(coordinator_epoch=self._coordinator_epoch, stop_replicas_req=stops)
+            try:
+                answers = self._channel(server_id).tablet_server().stop_replica(request).stop_replicas_resp
+            except FlussError as error:
+                log.warning("event=not_stopped server=%d buckets=%d error=%s", server_id, len(asked), error)
+                # Maybe they were too many for the time that there is.
+                self._stopped_at_once = max(1, len(asked) // 4)
+                return left | {group for group, _ in held[start:]}
+            left |= {group for (group, _), answer in zip(asked, answers, strict=True) if not is_done(answer)}
+            start += len(asked)
+            taken_s = time.monotonic() - begun_s
+            if taken_s > _STOP_SLOW_S:
+                self._stopped_at_once = max(1, len(asked) // 4)
+            elif taken_s < _STOP_QUICK_S and len(asked) == self._stopped_at_once:
+                self._stopped_at_once = min(2 * len(asked), _STOPPED_MAX)
+        return left
 
     # -- seals ---------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pytest
 from fluss_lab import errors, failpoints, files
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.testing import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
@@ -372,6 +373,38 @@ def test_a_bucket_that_cannot_be_deleted_keeps_no_other_from_it_and_is_tried_aga
     assert not held.exists() or [path.name for path in held.glob("p*")] == [f"p{kept}"]
     wait_until(lambda: not held.exists())
     assert len(refused) == 3
+
+
+def test_drops_come_to_an_end_where_a_server_has_time_for_few_buckets_a_call(rig, monkeypatch):
+    table_id = rig.create(partitioned_by=["p"])
+    for number in range(20):
+        rig.create_partition(p=f"p{number}")
+    channel, asked = TabletServers._channel, []
+
+    class Busy:
+        def __init__(self, gateway):
+            self._gateway = gateway
+
+        def __getattr__(self, name):
+            return getattr(self._gateway, name)
+
+        def stop_replica(self, request):
+            asked.append(len(request.stop_replicas_req))
+            if asked[-1] > 3:
+                raise errors.ServerUnavailableError("no answer in time")
+            return self._gateway.stop_replica(request)
+
+    class BusyChannel:
+        def __init__(self, found):
+            self._found = found
+
+        def tablet_server(self):
+            return Busy(self._found.tablet_server())
+
+    monkeypatch.setattr(TabletServers, "_channel", lambda servers, server_id: BusyChannel(channel(servers, server_id)))
+    rig.drop()
+    wait_until(lambda: not (rig.cluster.folder / "tablet" / "data" / f"t{table_id}").exists())
+    assert asked[0] > 3 >= min(asked), asked
 
 
 def test_two_clients_that_create_the_same_table_make_one(rig):
