@@ -168,6 +168,12 @@ class KeyedTable:
         snapshot = self.connection.admin().lake_snapshot(self.path)
         return {(snapshot.offsets[bucket].partition, bucket.bucket): at for bucket, at in snapshot.starts.items() if at}
 
+    def lake_replay_starts(self) -> dict[Key, int]:
+        """Return the same as the lake states it: the cluster learns of it a moment after an expiry."""
+        source = self.reader().scan().source
+        snapshot = source.with_lake_starts(source.newest_snapshot())
+        return {(snapshot.offsets[bucket].partition, bucket.bucket): at for bucket, at in snapshot.starts.items() if at}
+
     # -- what reads must give -----------------------------------------------------------------------------------------
 
     def changes(self, key: Key, start: int, stop: int) -> list[dict[str, Any]]:

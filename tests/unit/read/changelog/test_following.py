@@ -55,7 +55,7 @@ def follow_while_moving(subject, seed, steps, *, forgetful=False):
         try:
             found = read(subject, bucket, start, ends[bucket], lambda: done.wait(rng.choice([0, 0.02])))
         except OffsetOutOfRangeError:
-            if not (forgetful and start < subject.table.replay_starts().get((None, bucket), 0)):
+            if not (forgetful and start < subject.table.lake_replay_starts().get((None, bucket), 0)):
                 raise
             continue
         assert found == subject.expected(bucket, start, ends[bucket])
