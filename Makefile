@@ -22,8 +22,8 @@ demo: environment
 cluster-demo: environment
 	@$(RUN) -m tools.cluster_demo
 
-# Everything that must hold before a commit, the tests in three processes, file by file (two keep two cores busy for four fifths of the time);
-# in one: make test PYTEST="-n 0".
+# Everything that must hold before a commit, the tests in three processes, file by file (two have two cores busy for three quarters of
+# the time); in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.
 # While one works, make test FAST=1: the unit tests that need no Spark and start no process, without the check.
 FAST ?=

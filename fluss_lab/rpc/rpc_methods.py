@@ -25,6 +25,7 @@ ITEMS_MAX: Final = 500_000
 CALL_TIMEOUT_S: Final = 30.0
 #: A DDL call writes to the lake's catalog, which may be far.
 DDL_TIMEOUT_S: Final = 120.0
+_DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
 #: Room above a long poll's own wait.
 POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
@@ -75,8 +76,6 @@ def check_fields(message: Message) -> None:
             elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in values):
                 raise InvalidRequestError(f"{message.DESCRIPTOR.name}: {field.name} is no UTF-8 text")
 
-
-_DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
 
 COORDINATOR: Final = "CoordinatorGateway"
 TABLET_SERVER: Final = "TabletServerGateway"

@@ -165,14 +165,12 @@ class KeyedTable:
 
     def replay_starts(self) -> dict[Key, int]:
         """Return where replay starts in the lake, of buckets where that is not 0."""
-        snapshot = self.connection.admin().lake_snapshot(self.path)
-        return {(snapshot.offsets[bucket].partition, bucket.bucket): at for bucket, at in snapshot.starts.items() if at}
+        return _starts_of(self.connection.admin().lake_snapshot(self.path))
 
     def lake_replay_starts(self) -> dict[Key, int]:
         """Return the same as the lake states it: the cluster learns of it a moment after an expiry."""
         source = self.reader().scan().source
-        snapshot = source.with_lake_starts(source.newest_snapshot())
-        return {(snapshot.offsets[bucket].partition, bucket.bucket): at for bucket, at in snapshot.starts.items() if at}
+        return _starts_of(source.with_lake_starts(source.newest_snapshot()))
 
     # -- what reads must give -----------------------------------------------------------------------------------------
 
@@ -241,3 +239,7 @@ def agree(table: pa.Table, expected: list[dict[str, Any]]) -> None:
     assert len(found) == len(expected), (len(found), len(expected))
     for one, other in zip(found, expected, strict=True):
         assert repr(one) == repr(other)
+
+
+def _starts_of(snapshot: Any) -> dict[Key, int]:
+    return {(snapshot.offsets[bucket].partition, bucket.bucket): at for bucket, at in snapshot.starts.items() if at}

@@ -29,3 +29,15 @@ def hook_fetches(monkeypatch, connection: Connection, hook: Callable[[Callable[[
         return _Gateway(found, partial(hook, found.fetch_log))
 
     monkeypatch.setattr(connection, "gateway", hooked)
+
+
+def watch_fetches(monkeypatch, connection: Connection) -> list[int]:
+    """Return how many buckets each fetch asks for, as the fetches come."""
+    asked: list[int] = []
+
+    def watching(fetch: Callable[[Any], Any], request: Any) -> Any:
+        asked.append(len(request.tables_req[0].buckets_req))
+        return fetch(request)
+
+    hook_fetches(monkeypatch, connection, watching)
+    return asked

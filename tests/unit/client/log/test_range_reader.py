@@ -19,7 +19,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket
-from tests.unit.client.log.fetch_hook import hook_fetches
+from tests.unit.client.log.fetch_hook import hook_fetches, watch_fetches
 
 
 @pytest.fixture
@@ -228,14 +228,7 @@ def test_buckets_without_room_or_with_errors_are_left_to_their_reader(shared_clu
 def few_at_once(shared_cluster, monkeypatch):
     """A connection whose answers are of 1 kB, and how many buckets each fetch by it has asked for."""
     with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": "1kb"}) as connection:
-        asked = []
-
-        def watching(fetch, request):
-            asked.append(len(request.tables_req[0].buckets_req))
-            return fetch(request)
-
-        hook_fetches(monkeypatch, connection, watching)
-        yield connection, asked
+        yield connection, watch_fetches(monkeypatch, connection)
 
 
 def read_in_turn(connection, info, ends, answers):

@@ -5,7 +5,7 @@ import pytest
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
-from tests.unit.client.log.fetch_hook import hook_fetches
+from tests.unit.client.log.fetch_hook import watch_fetches
 from tests.unit.read.kit import rows_of
 
 BUCKETS = 8
@@ -35,14 +35,7 @@ def table(connection, request):
 @pytest.fixture
 def fetches(connection, monkeypatch):
     """How many buckets each fetch has asked for."""
-    asked: list[int] = []
-
-    def watching(fetch, request):
-        asked.append(len(request.tables_req[0].buckets_req))
-        return fetch(request)
-
-    hook_fetches(monkeypatch, connection, watching)
-    return asked
+    return watch_fetches(monkeypatch, connection)
 
 
 def by_id(found):

@@ -14,7 +14,7 @@ from fluss_lab.read.union import pk_merge
 from fluss_lab.read.union.read_columns import make_columns
 from fluss_lab.read.union.read_parts import Plan, Request
 from fluss_lab.read.union.whole_files import Tails, whole_files
-from tests.unit.client.log.fetch_hook import hook_fetches
+from tests.unit.client.log.fetch_hook import watch_fetches
 from tests.unit.read.union.boundaries_kit import row
 
 pytestmark = pytest.mark.slow
@@ -140,14 +140,9 @@ def test_what_is_kept_of_the_log_is_read_once(tailed, reads):
 
 @pytest.mark.parametrize("bytes_max", [0, 100, MUCH])
 def test_short_ends_of_the_log_come_with_one_call_where_their_rows_are_wanted(tailed, monkeypatch, bytes_max):
-    scan, asked = tailed.scan(), []
+    scan = tailed.scan()
     plan = scan.plan()
-
-    def watching(fetch, request):
-        asked.append(len(request.tables_req[0].buckets_req))
-        return fetch(request)
-
-    hook_fetches(monkeypatch, scan.source.connection, watching)
+    asked = watch_fetches(monkeypatch, scan.source.connection)
     tails = tails_of(scan, plan, bytes_max, ["name", *PLACE])
     assert whole_files(scan.source, plan, tails)
     assert sorted(places(tails.rows())) == expected_of_log(tailed)
