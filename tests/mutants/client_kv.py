@@ -40,10 +40,22 @@ CLIENT_KV = (
         ("tests/unit/model/values/test_plain_rows.py::test_what_passes_becomes_what_the_long_way_makes_of_it",),
     ),
     Mutant(
+        "made_of_another_value_of_the_first_columns", "P8", "fluss_lab/model/values/plain_rows.py",
+        "if found.made0 is not row.get(self._made0) or found.made1 is not row.get(self._made1):",
+        "if found.made0 is not row.get(self._made0) or found.made1 is row:",
+        ("tests/unit/model/values/test_plain_rows.py::test_what_passes_becomes_what_the_long_way_makes_of_it",),
+    ),
+    Mutant(
         "text_without_bytes_let_through", "P8", "fluss_lab/model/values/plain_rows.py",
+        "        text = found.text\n        if text is not None and not text.isascii() and not is_unicode(text):",
+        "        text = found.text\n        if text is not None and text.isascii() and not is_unicode(text):",
+        (f"{IN_GATHERED}::test_a_wrong_row_is_refused_when_it_is_given_and_no_other_is",),
+    ),
+    Mutant(
+        "further_text_without_bytes_let_through", "P8", "fluss_lab/model/values/plain_rows.py",
         "            if text is not None and not text.isascii() and not is_unicode(text):",
         "            if text is not None and text.isascii() and not is_unicode(text):",
-        (f"{IN_GATHERED}::test_a_wrong_row_is_refused_when_it_is_given_and_no_other_is",),
+        ("tests/unit/model/values/test_plain_rows.py::test_what_passes_becomes_what_the_long_way_makes_of_it",),
     ),
     Mutant(
         "single_rows_overtaken_by_calls", "P4", WRITER,

@@ -80,9 +80,6 @@ class RowGatherer(Generic[F]):
         queue: Queues checked rows as one call: its future, the rows, when it began.
         lock: The writer's, in whose order calls are queued.
         name: For threads and messages.
-
-    Attributes:
-        look_at: Returns a row that is right in the form that `add` takes; None where that is not known.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class RowGatherer(Generic[F]):
         lock: threading.Lock,
         name: str,
     ) -> None:
-        self.look_at = plain.look_at
+        self._look_at = plain.look_at
         self._plain, self._new_future, self._ready, self._queue = plain, new_future, ready, queue
         self._lock, self._name = lock, name
         self._rows_max = max(1, min(ROWS_MAX, GATHERED_BYTES_MAX // plain.row_bytes_max))
@@ -104,12 +101,17 @@ class RowGatherer(Generic[F]):
         self._closed: deque[Gathering[F]] = deque()
         self._lingerer: _Lingerer | None = None
 
-    def add(self, row: Any) -> F:
+    def add(self, given: dict[Any, Any]) -> F | None:
         """Add a row; return the future of the rows that it is queued with. Without the lock.
+
+        Returns:
+            None where whether the row is right is for `record_batches` to say: it was not taken.
 
         Raises:
             FlussError: As `ready` and `queue`; the row was not taken.
         """
+        if (row := self._look_at(given)) is None:
+            return None
         gathering = self._open
         if gathering is not None:
             rows = gathering.rows

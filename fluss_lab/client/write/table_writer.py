@@ -249,9 +249,9 @@ class TableWriter:
         """Check rows in any form, or one as a dict, and queue them; see the writers' own methods."""
         if type(rows) is dict and rows:
             single = self._single or self._new_gatherer(new_future, change)
-            if single is not None and (row := single.look_at(rows)) is not None:
-                added: F = single.add(row)
-                return added
+            if single is not None and (added := single.add(rows)) is not None:
+                future: F = added
+                return future
             rows = [rows] if is_row(rows) else rows
         batches = record_batches(rows, self._info.schema, self._columns)
         formed = [pa.RecordBatch.from_arrays(batch.columns, schema=self._form) for batch in batches]
@@ -454,4 +454,7 @@ class AppendWriter(TableWriter):
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
         """
+        single: RowGatherer[AppendResult] | None = self._single
+        if single is not None and type(rows) is dict and rows and (future := single.add(rows)) is not None:
+            return future  # as `_take` does, a third faster
         return self._take(rows, AppendResult, ChangeType.APPEND_ONLY)

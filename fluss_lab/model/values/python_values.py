@@ -58,6 +58,7 @@ _PLAIN_TYPES: Final[dict[str, frozenset[type]]] = {
     "TIMESTAMP": frozenset({dt.datetime}),
     "TIMESTAMP_LTZ": frozenset({dt.datetime}),
 }
+_WHOLE: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of times that have no zone
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _zone_of: Final = attrgetter("tzinfo")
@@ -100,31 +101,51 @@ def plain_array(values: Sequence[Any], target: DataType) -> pa.Array | None:
     kinds.discard(NoneType)
     if taken is None or not kinds <= taken or (has_nulls and not target.nullable):
         return None
-    arrow = target.arrow()
+    if dt.datetime in taken and not _fit_unit_and_zone(values, target.arrow(), has_nulls=has_nulls):
+        return None
     try:
-        if dt.datetime in taken:
-            return _plain_times(values, arrow, has_nulls=has_nulls)
-        made = pa.array(values, arrow)
+        made = typed_array(values, target)
     except _UNFIT:
         return None
     return made if isinstance(made, pa.Array) else None  # so many texts are in several arrays
 
 
-def _plain_times(values: Sequence[Any], arrow: pa.TimestampType, *, has_nulls: bool) -> pa.Array | None:
-    """Return the array of times in microseconds, three times as fast as Arrow makes it; None for other units and zones.
-
-    Python subtracts exactly, and only times with a zone from times with a zone.
-    """
+def _fit_unit_and_zone(values: Sequence[Any], arrow: pa.TimestampType, *, has_nulls: bool) -> bool:
     if arrow.unit != "us":
-        return None
+        return False
+    if arrow.tz is not None:
+        return True  # subtracting from times without a zone fails
+    # From a time with a zone too another is subtracted, where the zone says that it has no offset.
+    zones = [value.tzinfo for value in values if value is not None] if has_nulls else list(map(_zone_of, values))
+    return zones.count(None) == len(zones)
+
+
+def typed_array(values: Sequence[Any], target: DataType) -> pa.Array:
+    """Return the array of values that are None or of the usual Python types, times in microseconds.
+
+    What is widespread is made without Arrow's look at each value: whole numbers in half, times in a third of the time.
+
+    Raises:
+        _UNFIT: A value does not fit.
+    """
+    arrow = target.arrow()
+    if pa.types.is_timestamp(arrow):
+        return _times(values, arrow)
+    if target.name in _WHOLE:
+        try:
+            return pa.array(np.fromiter(values, arrow.to_pandas_dtype(), len(values)))
+        except TypeError:
+            pass  # one is None
+    return pa.array(values, arrow)
+
+
+def _times(values: Sequence[Any], arrow: pa.TimestampType) -> pa.Array:
     epoch = _EPOCH if arrow.tz is None else _EPOCH_UTC
-    if has_nulls:
+    try:
+        # Python subtracts exactly, and only times with a zone from times with a zone.
+        since = list(map(sub, values, repeat(epoch)))
+    except TypeError:
         since = [None if value is None else value - epoch for value in values]
-        zones = [value.tzinfo for value in values if value is not None]
-    else:
-        since, zones = list(map(sub, values, repeat(epoch))), list(map(_zone_of, values))
-    if arrow.tz is None and zones.count(None) < len(zones):
-        return None  # a zone may say that it has no offset: then it was subtracted
     return pa.array(since, pa.duration("us")).view(arrow)
 
 

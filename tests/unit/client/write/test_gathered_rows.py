@@ -128,7 +128,7 @@ def test_a_row_that_comes_late_goes_with_the_next(connection, make_table, monkey
         assert single is not None
         taken = single._open
         writer.flush()
-        late = single.look_at({"id": 1})
+        late = single._look_at({"id": 1})
         taken.rows.append(late)
         future = single._added(taken, late)
         assert future is not first

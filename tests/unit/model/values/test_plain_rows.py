@@ -17,7 +17,7 @@ from fluss_lab.model.values.row_input import is_row, record_batches
 
 COLUMNS = {
     "flag": "boolean", "tiny": "tinyint", "small": "smallint", "int": "int", "big": "bigint not null", "double": "double",
-    "string": "string", "bytes": "bytes", "date": "date", "timestamp": "timestamp(6)",
+    "string": "string", "word": "string", "bytes": "bytes", "date": "date", "timestamp": "timestamp(6)",
 }  # fmt: skip
 VALUES: dict[str, list[Any]] = {
     "flag": [True, False, None, 1, 0.0, np.True_],
@@ -27,6 +27,7 @@ VALUES: dict[str, list[Any]] = {
     "big": [2**63 - 1, -(2**63), 2**63, 10**30, None, pd.NA],
     "double": [0.1, float("nan"), float("inf"), 2**53, 2**53 + 1, -(2**53) - 1, True, np.float64(1.5), Decimal("0.1"), "1"],
     "string": ["", "é", "\0", "x" * 256, "x" * 257, "\ud800", b"x", 1],
+    "word": ["é", "\ud800", b"x"],
     "bytes": [b"", b"x" * 256, b"x" * 257, bytearray(b"x"), "x", "eHg="],
     "date": [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.datetime(2020, 1, 1), "2020-01-01", pd.Timestamp(2020, 1, 1)],
     "timestamp": [
