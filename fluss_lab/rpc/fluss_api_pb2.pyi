@@ -465,16 +465,18 @@ class PbFetchLogReqForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ..., previous_offsets: _Optional[bool] = ..., small_batches_whole: _Optional[bool] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
+    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "stop_offset")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_FETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     fetch_offset: int
     max_fetch_bytes: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ...) -> None: ...
+    stop_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ..., stop_offset: _Optional[int] = ...) -> None: ...
 
 class FetchLogResponse(_message.Message):
     __slots__ = ("tables_resp",)

@@ -1,12 +1,40 @@
-"""Mutants of small batches that are decoded together."""
+"""Mutants of small batches that are decoded together, and of answers that are asked for together."""
 
 from tests.mutants.mutant import Mutant
 
 RUNS = "fluss_lab/records/batch_runs.py"
 IN_RUNS = "tests/unit/records/test_batch_runs.py"
+AHEAD = "fluss_lab/client/log/answer_ahead.py"
+LOG_READER = "fluss_lab/server/tablet/log/log_reader.py"
+IN_RANGES = "tests/unit/client/log/test_range_reader.py"
+IN_LOG = "tests/unit/server/tablet/log/test_bucket_log.py"
 
 #: P4: what is read is what is there. P7: corrupt bytes are never served.
 JOINED_BATCHES = (
+    Mutant(
+        "answer_behind_which_one_is_already_taken_for_the_next", "P4", AHEAD,
+        "return None if (end := found.next_offset) is not None and end <= offset else found",
+        "return found",
+        (f"{IN_RANGES}::test_any_range_of_batches_of_any_size_is_read_whole",),
+    ),
+    Mutant(
+        "gap_before_an_answer_under_way_left_out", "P4", AHEAD,
+        "if not self._under_way or self._under_way[0].offset > offset:",
+        "if not self._under_way:",
+        (f"{IN_RANGES}::test_any_range_of_batches_of_any_size_is_read_whole",),
+    ),
+    Mutant(
+        "batch_that_holds_the_stop_left_out", "P4", LOG_READER,
+        "return place.position + (segment.header(place, limit).size if place.base_offset < stop else 0)",
+        "return place.position",
+        (f"{IN_LOG}::test_a_read_that_stops_has_all_batches_that_begin_before_and_no_other",),
+    ),
+    Mutant(
+        "damage_at_the_stop_hides_what_is_good", "P7", LOG_READER,
+        "        except UNREADABLE:\n            return limit  # what is good",
+        "        except UNREADABLE:\n            raise  # what is good",
+        (f"{IN_LOG}::test_a_read_that_stops_at_damage_has_what_is_good_before_it",),
+    ),
     Mutant(
         "crcs_of_joined_batches_not_compared", "P7", RUNS,
         "        if not self._crcs_agree():\n",

@@ -259,8 +259,8 @@ READING = (
     ),
     Mutant(
         "first_answer_used_at_any_offset", "P4", "fluss_lab/client/log/range_reader.py",
-        "first is not None and first.offset == offset:",
-        "first is not None:",
+        "first is not None and first.offset == offset",
+        "first is not None",
         ("tests/unit/client/log/test_range_reader.py::test_a_first_answer_is_of_use_at_its_own_offset_only",),
     ),
     Mutant(

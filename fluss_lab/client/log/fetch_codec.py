@@ -124,9 +124,21 @@ class FetchLimits:
 
 
 def fetch_request(
-    table_id: int, positions: Sequence[tuple[TableBucket, int]], projection: Projection, limits: FetchLimits
+    table_id: int,
+    positions: Sequence[tuple[TableBucket, int]],
+    projection: Projection,
+    limits: FetchLimits,
+    stop: int | None = None,
 ) -> pb.FetchLogRequest:
-    """Return the request for buckets of one table from offsets on; earlier ones are served first."""
+    """Return the request for buckets of one table from offsets on; earlier ones are served first.
+
+    Args:
+        table_id: Of the table.
+        positions: Buckets, each with the offset from which on records are wanted.
+        projection: Which columns.
+        limits: Of the call.
+        stop: Of batches that begin here or behind none is wanted; a server of an older version sends them all the same.
+    """
     request = pb.FetchLogRequest(
         follower_server_id=CLIENT_ID,
         max_bytes=limits.max_bytes,
@@ -146,7 +158,7 @@ def fetch_request(
     for bucket, offset in positions:
         table.buckets_req.add(
             partition_id=bucket.partition_id, bucket_id=bucket.bucket, fetch_offset=offset,
-            max_fetch_bytes=limits.max_bytes,
+            max_fetch_bytes=limits.max_bytes, stop_offset=stop,
         )  # fmt: skip
     return request
 

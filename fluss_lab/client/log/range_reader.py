@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.client.cluster.cluster_client import ClusterClient
 from fluss_lab.client.cluster.leader_requests import Attempts, BucketRequest, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.cluster.log_damage import damage_error
-from fluss_lab.client.log.answer_ahead import AnswerAhead
+from fluss_lab.client.log.answer_ahead import AnswersAhead
 from fluss_lab.client.log.fetch_codec import (
     FetchedBucket,
     FetchLimits,
@@ -78,8 +78,8 @@ def read_range(
         TableNotFoundError, PartitionNotFoundError: The bucket was dropped.
         ServerUnavailableError: No server answered in time.
 
-    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``), the next under way while one is decoded; memory of
-    three answers.
+    Cost: one request per 4 MB (``client.scanner.log.fetch.max-bytes``), the next two under way while one is decoded; memory
+    of four answers.
     """
     columns = Projection(info, projection, partial(connection.schema, info))
     reader = _RangeReader(
@@ -240,27 +240,24 @@ class _RangeReader:
         offset = start
         attempts = self._connection.attempts(self)
         gone: GoneSegments | None = None
-        ahead: AnswerAhead | None = None
+        ahead = AnswersAhead(stop, self._limits.max_bytes, self._fetch_once)
+        is_first = True
         while offset < stop:
             begin = offset
-            fetched = None if ahead is None or ahead.offset != offset else ahead.take()
-            ahead, is_first = None, fetched is None
-            if fetched is None and first is not None and first.offset == offset:
-                fetched = first.fetched
+            fetched = first.fetched if first is not None and first.offset == offset else ahead.take(offset)
             first = None
             if fetched is None:
-                fetched = self._fetch(offset, attempts)
-            follows = fetched.next_offset or stop
-            more = follows < stop
+                fetched = self._fetch(offset, ahead.end_of_gap(offset), attempts)
             try:
                 # Only once more than the first records are asked for: one answer is enough for a reader of few.
-                if more and not is_first:
-                    ahead = self._ask_ahead(follows)
+                if not is_first:
+                    ahead.ask(begin, fetched)
                 for records in self._records(fetched, offset, stop):
                     offset = records.next_offset
                     yield records
-                    if more and ahead is None:
-                        ahead = self._ask_ahead(follows)
+                    if is_first:
+                        ahead.ask(begin, fetched)
+                    is_first = False
             except LakeSnapshotNotFoundError as error:
                 # It was replaced since the server named it; the server learns of its successor.
                 if offset == begin:
@@ -295,12 +292,11 @@ class _RangeReader:
         except CorruptDataError as error:
             raise damage_error(self._connection, self._info, self._bucket, self._partition, error) from error
 
-    def _ask_ahead(self, offset: int) -> AnswerAhead:
-        """Ask for what follows an answer."""
-        return AnswerAhead(offset, partial(self._fetch, offset, self._connection.attempts(self, 0)))
+    def _fetch_once(self, offset: int, stop: int) -> FetchedBucket:
+        return self._fetch(offset, stop, self._connection.attempts(self, 0))
 
-    def _fetch(self, offset: int, attempts: Attempts) -> FetchedBucket:
-        request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits)
+    def _fetch(self, offset: int, stop: int, attempts: Attempts) -> FetchedBucket:
+        request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits, stop)
 
         def call(gateway: TabletServerGateway) -> FetchedBucket:
             fetched = next(fetched_buckets(gateway.fetch_log(request)), None)

@@ -106,9 +106,9 @@ class Bucket:
         self.log.reader.check_end()
 
     def fetch(
-        self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool
+        self, offset: int, bytes_max: int, *, at_least_one: bool, enable_lake: bool, stop: int | None = None
     ) -> FetchedBatches | RemoteFetch | LakeState:
-        """Return batches from an offset on, or where in remote storage they are, or the lake's part that holds it.
+        """Return batches from an offset on, up to another, or where in remote storage they are, or the lake's part that holds it.
 
         Local first, remote storage second, the lake third: only if ``lake start <= offset < lake end`` and the cluster no
         longer holds the offset.
@@ -121,7 +121,7 @@ class Bucket:
         if (found := self._elsewhere(offset, enable_lake=enable_lake)) is not None:
             return found
         try:
-            return self.log.reader.read(offset, bytes_max, at_least_one=at_least_one)
+            return self.log.reader.read(offset, bytes_max, at_least_one=at_least_one, stop=stop)
         except OffsetOutOfRangeError as error:
             # It may have left the log since it was looked for.
             if (found := self._elsewhere(offset, enable_lake=enable_lake)) is not None:

@@ -109,13 +109,14 @@ class LogView:
             )
         return self.segments[bisect_right(self.bases, offset) - 1 :]
 
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> FetchedBatches:
+    def read(self, offset: int, bytes_max: int, *, at_least_one: bool, stop: int | None = None) -> FetchedBatches:
         """Return whole batches from the one that holds an offset on.
 
         Args:
             offset: In ``[start, end]``.
             bytes_max: Bytes of the answer, at most.
             at_least_one: Whether the first batch is returned even if it is larger than that.
+            stop: Above `offset`: of batches that begin here or behind none is returned; None: there is no such offset.
 
         Raises:
             OffsetOutOfRangeError: The offset is outside.
@@ -129,7 +130,7 @@ class LogView:
         if offset == self.end:
             return FetchedBatches(buffers, size, offset)
         for segment in self.from_offset(offset):
-            limit = self.limit(segment)
+            limit = self.limit(segment) if stop is None else self._limit_before(segment, stop)
             place = self._find(segment, offset)
             if place is None:
                 break  # the last segment, which is empty
@@ -144,6 +145,19 @@ class LogView:
             if end.position < limit or size >= bytes_max or offset != self._end_of(segment):
                 break
         return FetchedBatches(buffers, size, offset)
+
+    def _limit_before(self, segment: Segment, stop: int) -> int:
+        """Return how many bytes of a segment may be read, without the batches that begin at an offset or behind it."""
+        limit = self.limit(segment)
+        if stop >= self._end_of(segment):
+            return limit
+        try:
+            place = segment.find_offset(stop, limit)
+            if place is None:
+                return limit
+            return place.position + (segment.header(place, limit).size if place.base_offset < stop else 0)
+        except UNREADABLE:
+            return limit  # what is good is read up to the damage
 
     def _end_of(self, segment: Segment) -> int:
         """Return the offset after the last readable record of a segment."""
@@ -304,7 +318,9 @@ class BucketLogReader:
         with self._lock:
             self._watchers -= {watcher}
 
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool = True) -> FetchedBatches:
+    def read(
+        self, offset: int, bytes_max: int, *, at_least_one: bool = True, stop: int | None = None
+    ) -> FetchedBatches:
         """Return whole batches from the one that holds an offset on: see `LogView.read`.
 
         Raises:
@@ -314,7 +330,7 @@ class BucketLogReader:
             NotLeaderError: The log was closed and its files moved.
         """
         self.check_end(offset)
-        return self._newest(lambda view: view.read(offset, bytes_max, at_least_one=at_least_one))
+        return self._newest(lambda view: view.read(offset, bytes_max, at_least_one=at_least_one, stop=stop))
 
     def previous(self, start: int, stop: int) -> bytes:
         """Return the previous offsets of records: see `LogView.previous`. Damage of them does not stop the log.

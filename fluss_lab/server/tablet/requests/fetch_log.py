@@ -46,6 +46,7 @@ class _Want:
     problem: FlussError | None
     previous: bool = False
     takes_whole: bool = False
+    stop: int | None = None
 
 
 class FetchLog:
@@ -86,6 +87,12 @@ class FetchLog:
             except FlussError as error:
                 want.problem = error
         want.previous, want.takes_whole = table.previous_offsets, table.small_batches_whole
+        if request.HasField("stop_offset"):
+            want.stop = request.stop_offset
+            if want.stop <= request.fetch_offset:
+                want.problem = InvalidRequestError(
+                    f"stop_offset: expected an offset behind {request.fetch_offset}, where the fetch begins, found {want.stop}"
+                )
         return want
 
     def run(self) -> Frame[pb.FetchLogResponse]:
@@ -174,7 +181,7 @@ class FetchLog:
         budget = min(left, want.request.max_fetch_bytes)
         if budget <= 0:
             return [], 0
-        found = self._fetch(bucket, want.request.fetch_offset, budget, at_least_one=at_least_one)
+        found = self._fetch(bucket, want, want.request.fetch_offset, budget, at_least_one=at_least_one)
         if isinstance(found, LakeState):
             answer.lake_log_fetch_info.snapshot_id = found.snapshot_id
             answer.lake_log_fetch_info.log_end_offset = found.end
@@ -199,9 +206,12 @@ class FetchLog:
         return payload, size
 
     def _fetch(
-        self, bucket: Bucket, offset: int, budget: int, *, at_least_one: bool
+        self, bucket: Bucket, want: _Want, offset: int, budget: int, *, at_least_one: bool
     ) -> FetchedBatches | RemoteFetch | LakeState:
-        return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=self._request.enable_lake)
+        lake, stop = self._request.enable_lake, want.stop
+        if stop is not None and stop <= offset:
+            return FetchedBatches([], 0, offset)
+        return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=lake, stop=stop)
 
     def _gathered(
         self,
@@ -241,7 +251,7 @@ class FetchLog:
             if projection is None or not found.buffers or wanted <= 0:
                 break
             try:
-                more = self._fetch(bucket, found.next_offset, wanted, at_least_one=False)
+                more = self._fetch(bucket, want, found.next_offset, wanted, at_least_one=False)
             except CorruptDataError:
                 break  # what is good is answered; a fetch of what follows gets the error
             if not isinstance(more, FetchedBatches):

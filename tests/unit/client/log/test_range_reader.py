@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fluss_lab.client import Connection, read_range
+from fluss_lab.client.log.fetch_codec import fetched_buckets
 from fluss_lab.client.log.range_reader import FirstAnswers, first_answers
 from fluss_lab.errors import (
     BucketNotFoundError,
@@ -19,7 +20,11 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket
+from fluss_lab.records.batch import split_headers
 from tests.unit.client.log.fetch_hook import hook_fetches, watch_fetches
+
+#: Rows of the largest batch of random ones.
+BATCH_MAX = 900
 
 
 @pytest.fixture
@@ -102,12 +107,52 @@ def test_the_next_answer_is_asked_for_while_one_is_read(watched, table):
     assert asked == [0]
     found = list(first.offsets.to_pylist())
     found += next(runs).offsets.to_pylist()
-    # Nobody has asked for the third answer yet.
-    wait_until(lambda: len(asked) == 3)
+    # Nobody has asked for the third and fourth answer yet.
+    wait_until(lambda: len(asked) == 4)
     found += [offset for run in runs for offset in run.offsets.to_pylist()]
     assert found == list(range(1000))
-    assert asked == sorted(set(asked))
+    assert len(asked) == len(set(asked)) == 10
     assert not ahead_threads()
+
+
+@pytest.mark.parametrize("knows_stops", [True, False], ids=["", "a server of an older version"])
+def test_any_range_of_batches_of_any_size_is_read_whole(
+    shared_cluster, connection, make_table, monkeypatch, rng, knows_stops
+):
+    info = make_table({"id": "bigint", "s": "string"})
+    with connection.append_writer(info.path) as writer:
+        end = 0
+        while end < 20_000:
+            # Some stretches have small batches, some large ones: answers have room for few records, then for many.
+            count = rng.choice((1, 5, 40)) if (end // 4_000) % 2 else rng.randint(100, BATCH_MAX)
+            writer.append({"id": np.arange(end, end + count), "s": ["x" * rng.randrange(20)] * count}).result()
+            end += count
+    sent: list[int] = []
+    together: list[int] = []
+
+    def watching(fetch, request):
+        (wanted,) = request.tables_req[0].buckets_req
+        assert wanted.stop_offset > wanted.fetch_offset
+        if not knows_stops:
+            wanted.ClearField("stop_offset")
+        together.append(len(ahead_threads()))
+        answer = fetch(request)
+        sent.append(
+            sum(header.record_count for each in fetched_buckets(answer) for header, _ in split_headers(each.data))
+        )
+        return answer
+
+    for _ in range(12):
+        start, stop = sorted(rng.sample(range(end + 1), 2))
+        size, columns = rng.choice(("2kb", "16kb", "64kb")), rng.choice((None, ["id"]))
+        with Connection(lambda: shared_cluster.address, {"client.scanner.log.fetch.max-bytes": size}) as reading:
+            hook_fetches(monkeypatch, reading, watching)
+            sent.clear()
+            runs = list(read_range(reading, info, TableBucket(info.table_id, None, 0), start, stop, projection=columns))
+        assert [row for run in runs for row in run.rows.column("id").to_pylist()] == list(range(start, stop))
+        if knows_stops:  # of one batch at each edge of an answer more may come than is wanted
+            assert sum(sent) <= stop - start + BATCH_MAX * len(sent)
+    assert max(together) == 2
 
 
 def test_a_reader_that_goes_away_leaves_no_thread(watched, table):

@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
+from fluss_lab.records.batch import split_headers
 from fluss_lab.server.tablet.log import bucket_log
 from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.testing.mock_clock import START_MS, MockClock
@@ -33,6 +35,38 @@ def test_offsets_ascend_by_one_and_all_is_read(tmp_path):
     assert (append(log, 0, 3).base_offset, append(log, 3, 1).base_offset) == (0, 3)
     assert append(log, 4, 2).end_offset == 6
     assert read_all(log) == [Record(i, START_MS, i) for i in range(6)]
+
+
+def test_a_read_that_stops_has_all_batches_that_begin_before_and_no_other(tmp_path, rng):
+    log = open_log(tmp_path, options=SMALL)
+    bases = [0]
+    while bases[-1] < 400:
+        count = rng.randint(0, 20)
+        append(log, bases[-1], count)
+        bases.append(bases[-1] + count)
+    assert len(log.reader.view.segments) > 2
+    ends = dict(pairwise(sorted(set(bases))))
+    for offset in range(bases[-1]):
+        for stop in {offset + 1, *rng.choices(range(offset + 1, 500), k=5)}:
+            fetched = log.reader.read(offset, 1 << 20, stop=stop)
+            found = [
+                header.base_offset
+                for data in fetched.buffers
+                for header, _ in split_headers(data)
+                if header.record_count
+            ]
+            assert found == [base for base, end in ends.items() if end > offset and base < stop]
+            assert fetched.next_offset == max(ends[base] for base in found)
+
+
+def test_a_read_that_stops_at_damage_has_what_is_good_before_it(tmp_path):
+    log = open_log(tmp_path)
+    places = [append(log, first, 10) and log.reader.view.frontier.position for first in range(0, 100, 10)]
+    path = log.reader.view.segments[0].path
+    data = bytearray(path.read_bytes())
+    data[places[6]] ^= 1  # the header of the batch at offset 70
+    path.write_bytes(data)
+    assert log.reader.read(0, 1 << 20, stop=75).next_offset == 70
 
 
 def test_a_payload_of_several_batches_is_appended_as_one(tmp_path):

@@ -125,6 +125,24 @@ def test_small_batches_come_with_all_columns_where_that_was_allowed(tablet):
         assert all(each.rows.num_columns == 1 for each in decode_all(data, pa.schema([SCHEMA.field(0)])))
 
 
+@pytest.mark.parametrize("fields", [None, [0]])
+def test_a_fetch_that_stops_has_the_batches_that_begin_before(tablet, fields):
+    for first in range(0, 60, 10):
+        tablet.produce({0: batch(first, 10)})
+    schema = SCHEMA if fields is None else pa.schema([SCHEMA.field(0)])
+    for offset, stop, bases in (
+        (0, 30, [0, 10, 20]),
+        (5, 31, [0, 10, 20, 30]),
+        (29, 30, [20]),
+        (50, 99, [50]),
+        (60, 61, []),
+    ):
+        data = tablet.fetch({0: offset}, fields=fields, stop_offset=stop)[0][1]
+        assert [each.header.base_offset for each in decode_all(data, schema)] == bases
+    with pytest.raises(InvalidRequestError, match="stop_offset: expected an offset behind 30"):
+        raise _error(tablet.fetch({0: 30}, fields=fields, stop_offset=30)[0][0])
+
+
 def test_damage_is_not_served_under_a_fresh_checksum(tablet):
     tablet.produce({0: batch(0, 50)})
     path = next(tablet.folder.glob("data/t7/b0/*.log"))
