@@ -44,7 +44,11 @@ class Ours:
 
     def _table(self, buckets: int = 1, keys: Sequence[str] = (), *, lake: bool = False) -> Table:
         self._made += 1
-        properties = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"} if lake else {}
+        # A round is over with the lake's snapshot, as Fluss's: its tables are not compacted unless one asks for it.
+        lake_properties = {
+            "table.datalake.enabled": True, "table.datalake.freshness": "1h", "table.datalake.auto-maintenance": False,
+        }  # fmt: skip
+        properties = lake_properties if lake else {}
         return self._lab.create_table(
             f"bench.t{self._made}", SCHEMA, primary_key=list(keys) or None, buckets=buckets, properties=properties
         )
