@@ -30,6 +30,12 @@ JOINED_BATCHES = (
         (f"{IN_LOG}::test_a_read_that_stops_has_all_batches_that_begin_before_and_no_other",),
     ),
     Mutant(
+        "next_segment_read_behind_the_stop", "P4", LOG_READER,
+        "            if stop is not None and offset >= stop:\n",
+        "            if stop is not None and offset > stop + 1_000:\n",
+        (f"{IN_LOG}::test_a_read_that_stops_has_all_batches_that_begin_before_and_no_other",),
+    ),
+    Mutant(
         "damage_at_the_stop_hides_what_is_good", "P7", LOG_READER,
         "        except UNREADABLE:\n            return limit  # what is good",
         "        except UNREADABLE:\n            raise  # what is good",

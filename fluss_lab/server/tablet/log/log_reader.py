@@ -144,6 +144,8 @@ class LogView:
                 offset = end.base_offset
             if end.position < limit or size >= bytes_max or offset != self._end_of(segment):
                 break
+            if stop is not None and offset >= stop:
+                break
         return FetchedBatches(buffers, size, offset)
 
     def _limit_before(self, segment: Segment, stop: int) -> int:

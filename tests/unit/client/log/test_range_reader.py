@@ -152,7 +152,7 @@ def test_any_range_of_batches_of_any_size_is_read_whole(
         assert [row for run in runs for row in run.rows.column("id").to_pylist()] == list(range(start, stop))
         if knows_stops:  # of one batch at each edge of an answer more may come than is wanted
             assert sum(sent) <= stop - start + BATCH_MAX * len(sent)
-    assert max(together) == 2
+    assert max(together) >= 2
 
 
 def test_a_reader_that_goes_away_leaves_no_thread(watched, table):
