@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.model.json_codec import known_type
 
 #: Rows of a page.
 PAGE_ROWS_MAX: Final = 500
@@ -372,7 +373,7 @@ def parse_request(content: object) -> AnyRequest:
         InvalidRequestError: It is none, or asks for more than a screen needs.
     """
     try:
-        request: AnyRequest = msgspec.convert(content, type=AnyRequest)
+        request: AnyRequest = msgspec.convert(content, type=known_type(AnyRequest))
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
     if len(request.slot) > _NAME_MAX or len(request.view) > _NAME_MAX:

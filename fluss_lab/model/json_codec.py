@@ -9,7 +9,9 @@ does not have are left out; a Struct with ``forbid_unknown_fields=True`` refuses
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import google_crc32c
@@ -26,11 +28,27 @@ Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Forms: TypeAlias = Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]
 
 _NO_FORMS: Final[Forms] = {}
+#: msgspec learns a type when it first reads one, in steps between which other threads run. One that reads the same type
+#: meanwhile finds it half known, and the process ends with a segmentation fault.
+_LEARNING: Final = threading.Lock()
 _SHOWN_LENGTH_MAX: Final = 200
 
 
 class _Head(msgspec.Struct):
     version: Any = None
+
+
+def learn_type(kind: T) -> T:
+    """Return a type of which msgspec knows all it needs, so that several threads may read it: before it is first read."""
+    with _LEARNING:
+        msgspec.json.Decoder(kind)
+    return kind
+
+
+@cache
+def known_type(kind: Any) -> Any:
+    """Return a type that lasts as long as the process, as `learn_type` does. Cost: 0.1 us, but the first time."""
+    return learn_type(kind)
 
 
 def encode(value: object, *, version: int | None = None, indent: int = -1, forms: Forms = _NO_FORMS) -> bytes:
@@ -93,7 +111,7 @@ def decode(
 
     def read(kind: Any) -> Any:
         try:
-            return msgspec.json.decode(data, type=kind, dec_hook=_reader(forms))
+            return msgspec.json.decode(data, type=known_type(kind), dec_hook=_reader(forms))
         except _WRONG as wrong:
             raise _refusal(wrong, what, error, remedy, data if shown else None) from wrong
 
@@ -118,8 +136,9 @@ def from_plain(
     """Return the value of a type that plain values say: `decode` of what is parsed already."""
     if version is not None:
         check_version(value.get("version") if isinstance(value, Mapping) else None, what, version, peer=peer)
+    form: Any = kind
     try:
-        found: T = msgspec.convert(value, kind, dec_hook=_reader(forms), str_keys=True)
+        found: T = msgspec.convert(value, known_type(form), dec_hook=_reader(forms), str_keys=True)
         return found
     except _WRONG as wrong:
         raise _refusal(wrong, what, CorruptDataError, "", None) from wrong

@@ -18,6 +18,14 @@ IN_LAB = "tests/unit/workbench/test_lab.py"
 #: P4: a union read equals the model at its read point.
 VALUES = (
     Mutant(
+        "types_learnt_by_threads_together",
+        "P6",
+        "fluss_lab/model/json_codec.py",
+        "    with _LEARNING:\n        msgspec.json.Decoder(kind)\n",
+        "    msgspec.json.Decoder(kind)\n",
+        ("tests/unit/model/test_json_codec.py::test_threads_may_read_a_type_for_the_first_time_together",),
+    ),
+    Mutant(
         "integers_with_a_null_made_floats",
         "P4",
         FRAMES,

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
+from fluss_lab.model.json_codec import learn_type
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
 from fluss_lab.model.values.casts import is_unicode
@@ -79,6 +80,7 @@ class PlainRows:
             "PlainRow", fields, forbid_unknown_fields=True, kw_only=True, rename=given, gc=False,
             namespace={name: None for name in _NAMED if name not in given},
         )  # fmt: skip
+        learn_type(self._kind)
         self._columns, self._types = [attrgetter(name) for name in own], [dtype for _, dtype in wanted]
         # No row has a column by the name of an object.
         self._made0, self._made1 = given.get("made0", object()), given.get("made1", object())

@@ -1,6 +1,8 @@
 """The codec of JSON: its bytes are those of `json.dumps`, it coerces nothing, and its errors name the place."""
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +13,46 @@ import pytest
 from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, UnsupportedError
 from fluss_lab.model import TablePath
 from fluss_lab.model.json_codec import Whole, decode, encode, from_plain, to_plain
+
+#: Threads that read types of their own for the first time; what is not locked ends the process within ten of them.
+_AT_ONCE = """
+import sys, threading
+import msgspec
+from fluss_lab.model import make_schema
+from fluss_lab.model.json_codec import decode, from_plain
+from fluss_lab.model.values.plain_rows import PlainRows
+
+sys.setswitchinterval(1e-6)
+KINDS = ["list[Inner]", "dict[str, Inner]", "Inner | None", "tuple[Inner, ...]"]
+
+def together(work):
+    begin = threading.Barrier(4)
+    def run():
+        begin.wait()
+        work()
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+for number in range(100):
+    Inner = msgspec.defstruct("Inner", [("a", int), ("b", "list[int]", []), ("c", "dict[str, int]", {})])
+    Outer = msgspec.defstruct("Outer", [("i", Inner), ("j", list[Inner]), ("k", Inner | None, None)], module=__name__)
+    plain = {"i": {"a": 1}, "j": [{"a": 2}]}
+    together(lambda: decode(Outer, msgspec.json.encode(plain), "it"))
+    Inner = msgspec.defstruct("Inner", [("a", int), ("b", "list[int]", []), ("c", "dict[str, int]", {})])
+    Outer = msgspec.defstruct("Outer", [("i", Inner), ("j", list[Inner]), ("k", Inner | None, None)], module=__name__)
+    together(lambda: from_plain(Outer, plain, "it"))
+    rows = PlainRows.of(make_schema({"a": "int", "b": "string", "c": "double", "d": "timestamp(6)"}))
+    together(lambda: rows.look_at({"a": 1, "b": "x"}))
+print("done")
+"""
+
+
+def test_threads_may_read_a_type_for_the_first_time_together():
+    done = subprocess.run([sys.executable, "-c", _AT_ONCE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

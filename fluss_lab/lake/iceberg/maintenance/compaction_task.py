@@ -20,7 +20,7 @@ from fluss_lab.lake.iceberg.table.layout import LakeColumns, LakeLayout, partiti
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.write_target import TABLE_FORMS, WriteTarget
-from fluss_lab.model.json_codec import Forms, decode, encode, from_plain, to_plain
+from fluss_lab.model.json_codec import Forms, decode, encode, from_plain, known_type, to_plain
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -188,5 +188,5 @@ class _TaskFile(msgspec.Struct, array_like=True):
 #: A bucket may have thousands of files: a task has no metrics of theirs.
 _TASK_FORMS: Final[Forms] = {
     **TABLE_FORMS,
-    DataFile: (_TaskFile.of, lambda value: msgspec.convert(value, _TaskFile).file()),
+    DataFile: (_TaskFile.of, lambda value: msgspec.convert(value, known_type(_TaskFile)).file()),
 }

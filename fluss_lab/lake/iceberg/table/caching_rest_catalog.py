@@ -34,6 +34,7 @@ from urllib3.util import Retry
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.lake.iceberg.table.caching_sql_catalog import KEPT
 from fluss_lab.model.config.lake_options import REST_ANSWER_MS, REST_CONNECT_MS, mask_secret
+from fluss_lab.model.json_codec import known_type
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -79,7 +80,7 @@ class CachingRestCatalog(RestCatalog):
         url = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
         answer = self._with_token(lambda: self._get(url))
         try:
-            loaded = msgspec.json.decode(answer.content, type=_Loaded)
+            loaded = msgspec.json.decode(answer.content, type=known_type(_Loaded))
         except msgspec.DecodeError as error:
             raise ServerUnavailableError(
                 f"lake table {'.'.join(self.identifier_to_tuple(identifier))}: what answers at {mask_secret('', self.uri)} is no "

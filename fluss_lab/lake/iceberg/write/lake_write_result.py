@@ -18,7 +18,7 @@ from pyiceberg.typedef import Record
 from fluss_lab.errors import CorruptDataError, InternalError
 from fluss_lab.lake.format_interfaces import SimpleVersionedSerializer, WriterInitContext
 from fluss_lab.lake.iceberg.table.layout import partition_values
-from fluss_lab.model.json_codec import Forms, decode, encode
+from fluss_lab.model.json_codec import Forms, decode, encode, known_type
 from fluss_lab.records import LogRecords
 
 VERSION: Final = 2
@@ -59,7 +59,7 @@ class _PlainFile(msgspec.Struct):
 
 #: How data files travel.
 FILE_FORMS: Final[Forms] = {
-    DataFile: (_PlainFile.of, lambda value: msgspec.convert(value, _PlainFile, str_keys=True).file())
+    DataFile: (_PlainFile.of, lambda value: msgspec.convert(value, known_type(_PlainFile), str_keys=True).file())
 }
 
 
