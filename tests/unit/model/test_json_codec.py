@@ -23,7 +23,6 @@ from fluss_lab.model.json_codec import decode, from_plain
 from fluss_lab.model.values.plain_rows import PlainRows
 
 sys.setswitchinterval(1e-6)
-KINDS = ["list[Inner]", "dict[str, Inner]", "Inner | None", "tuple[Inner, ...]"]
 
 def together(work):
     begin = threading.Barrier(4)
