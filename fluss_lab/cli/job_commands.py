@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -85,13 +86,18 @@ def run(
     """
     opened = _opened(folder)
     values = _parameters(folder, notebook, pairs)
-    on_line = None if quiet else lambda line: click.echo(line, err=True)
+    on_line = None if quiet else _print_line
     done = opened.run(notebook, values, secrets=secrets, timeout=timeout, memory=memory, on_line=on_line)
     if is_json:
         _print_json(_run_json(done))
     else:
         click.echo(repr(done))
         click.echo(f"output notebook: {done.output}")
+
+
+def _print_line(line: str) -> None:
+    with suppress(BrokenPipeError):  # nobody reads the log here any more: the run and what is printed of it go on
+        click.echo(line, err=True)
 
 
 @click.group()

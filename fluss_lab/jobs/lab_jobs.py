@@ -240,7 +240,8 @@ class Jobs:
                 output or log: what prints them shows ``********``.
             timeout: Longest time.
             memory: Most memory of all its processes together; None: half of the machine's.
-            on_line: Called with each line of its log, by a thread.
+            on_line: Called with each line of its log, by a thread. When it raises, it is called no more, the run goes on to its
+                end, and what it raised is raised then.
 
         Raises:
             InvalidError: A parameter, path or secret that cannot be; nothing was started.
@@ -346,7 +347,10 @@ class Jobs:
         if run.state != "succeeded":
             raise NotebookError(
                 f"notebook {run.notebook.name}: {run.error or run.state}; see {run.output} and {run.log_file}"
-            )
+            ) from execution.on_line_error
+        if (error := execution.on_line_error) is not None:
+            error.add_note(f"raised by on_line; run {run.id} itself {run.state}: see {run.output}")
+            raise error
         return run
 
     def _start(self, name: str, task: RunTask, trigger: Trigger) -> Run:

@@ -29,6 +29,12 @@ KERNEL_START_TIMEOUT_S: Final = 120
 #: The path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; the kernel appends ``-1`` to ``-5``.
 SOCKET_PREFIX_LENGTH_MAX: Final = 100
 _ENGINE: Final = "fluss-lab"
+#: Run by the kernel before the first cell. Its socket drops outputs when 1,000 of them wait for their reader, unless told.
+_KEEP_OUTPUTS: Final = (
+    "(lambda thread: thread.schedule(lambda: thread.socket.setsockopt({option}, 0)))(get_ipython().kernel.iopub_thread)"
+)
+#: After a cell has ended its outputs may still be on their way; the run's time limit ends the wait.
+_OUTPUTS_TIMEOUT_S: Final = 365 * 86_400
 #: Of an error's message in the history; the output notebook has all of it.
 _MESSAGE_LENGTH_MAX: Final = 2_000
 
@@ -134,10 +140,21 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
         ) -> Any:
             nb_man.nb.metadata.papermill["input_path"] = task["notebook"]
             kwargs = {name: value for name, value in kwargs.items() if name != "input_path"}
-            client = Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, log=logger, **kwargs)
+            client = Client(
+                nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, iopub_timeout=_OUTPUTS_TIMEOUT_S, log=logger,
+                **kwargs,
+            )  # fmt: skip
+            client.on_notebook_start = lambda **_: _keep_outputs(client.kc)
             return client.execute()
 
     return Engine
+
+
+async def _keep_outputs(client: Any) -> None:
+    """Let cells print faster than their outputs are processed: the kernel keeps them, within the run's limit of memory."""
+    import zmq
+
+    await client.execute(_KEEP_OUTPUTS.format(option=int(zmq.SNDHWM)), silent=True, reply=True)
 
 
 @contextmanager

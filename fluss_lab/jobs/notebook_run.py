@@ -95,7 +95,10 @@ class NotebookRun:
         place: Where it leaves what.
         lab: The lab's folder.
         command: Runs the notebook's process.
-        on_line: Called with each line of the log, in a thread.
+        on_line: Called with each line of the log, in a thread; after it has raised, no more.
+
+    Attributes:
+        on_line_error: What `on_line` raised; None when it did not.
 
     Raises:
         InvalidRequestError: A secret is not in the environment, or is a parameter too.
@@ -119,6 +122,7 @@ class NotebookRun:
         self._parameters = dict(parameters)
         self._command = list(command)
         self._on_line = on_line
+        self.on_line_error: BaseException | None = None
         secrets = secret_values(task.secrets, os.environ)
         self._environment = run_environment(secrets) | {
             RUN_VARIABLE: run_id,
@@ -271,14 +275,25 @@ class NotebookRun:
 
     def _say(self, line: str) -> None:
         text = self._redactor.text(line)
+        self._write(text)
+        if self._on_line is None:
+            return
+        try:
+            self._on_line(text)
+        except BaseException as error:
+            # The run goes on, and its lines are read: a pipe that nobody reads ends whoever writes to it.
+            self._on_line, self.on_line_error = None, error
+            self._write(
+                self._redactor.text(f"... on_line raised {type(error).__name__}: {error}; it gets no more lines")
+            )
+
+    def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # a full disk ends no run
             position = self._log.tell()
             if position < LOG_BYTES_MAX:
                 self._log.write(f"{text}\n")
                 if position + len(text) >= LOG_BYTES_MAX:
                     self._log.write(f"... the log ends here: more than {format_size(LOG_BYTES_MAX)}\n")
-        if self._on_line is not None:
-            self._on_line(text)
 
 
 def _scratch_prefix(run_id: str) -> str:

@@ -140,6 +140,11 @@ class RunExecution:
         """Return the cell under way, from 1, and how many there are; None before the first."""
         return None if self._run is None else self._run.cell
 
+    @property
+    def on_line_error(self) -> BaseException | None:
+        """Return what `on_line` raised; None when it did not."""
+        return None if self._run is None else self._run.on_line_error
+
     def end(self, state: str, reason: str) -> None:
         """End the run at once; `poll` then records it with this state and reason."""
         if self._run is not None:

@@ -144,6 +144,18 @@ _LEFT = (
         (f"{IN_JOBS}::test_a_secret_is_no_parameter_either",),
     ),
     Mutant(
+        "outputs_that_wait_are_dropped", "P8", PROCESS,
+        "_KEEP_OUTPUTS.format(option=int(zmq.SNDHWM))",
+        "'pass'",
+        (f"{IN_KERNELS}::test_cells_print_faster_than_outputs_are_processed",),
+    ),
+    Mutant(
+        "runs_end_with_whoever_reads_their_lines", "P8", RUN,
+        "            self._on_line, self.on_line_error = None, error\n",
+        "            raise\n",
+        (f"{IN_JOBS}::test_a_run_outlives_whoever_reads_its_lines",),
+    ),
+    Mutant(
         "runs_see_the_whole_environment", "P10", "fluss_lab/jobs/run_environment.py",
         "for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}",
         "for name, value in os.environ.items() if name}",

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import nbclient
@@ -50,7 +51,9 @@ def test_secrets_and_tokens_are_in_nothing_that_a_run_leaves(tmp_path, monkeypat
 
     def look(line):
         lines.append(line)
-        shown.extend(word for process in run_processes(jobs.history()[0].id) for word in process.cmdline())
+        for process in run_processes(jobs.history()[0].id):
+            with suppress(psutil.Error):  # it has ended since
+                shown.extend(process.cmdline())
 
     with pytest.raises(NotebookError, match=r"cell 7 \(lab.close\(\)\): ValueError: \*{8}") as failed:
         jobs.run(notebook, secrets=["MY_KEY"], on_line=look)
@@ -72,6 +75,22 @@ def test_secrets_and_tokens_are_in_nothing_that_a_run_leaves(tmp_path, monkeypat
     assert (run.state, run.cell) == ("failed", 7)
     assert notebook.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a {lab}", "leak.ipynb"], "nothing beside the source"
+
+
+def test_cells_print_faster_than_outputs_are_processed(tmp_path):
+    """While the process that reads the kernel's outputs stands still."""
+    cell = (
+        "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
+        "try:\n    for n in range(3_000): print('line', n, flush=True)\n"
+        "finally: os.kill(os.getppid(), signal.SIGCONT)"
+    )
+    run = Jobs(tmp_path / "lab").run(
+        write_notebook(tmp_path / "many.ipynb", "", [cell, "print('more')"]), timeout="90 s"
+    )
+    lines = [f"line {n}" for n in range(3_000)]
+    executed = nbformat.read(run.output, as_version=4)
+    assert executed.cells[1].outputs[0].text.splitlines() == lines
+    assert run.log.splitlines() == ["--- cell 1 of 2", *lines, "--- cell 2 of 2", "more", "succeeded"]
 
 
 def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monkeypatch):

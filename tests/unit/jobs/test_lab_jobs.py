@@ -157,6 +157,32 @@ def test_a_run_is_recorded_and_run_again(scripts):
     assert f"<Run {run.id} of s: succeeded, " in repr(run)
 
 
+def test_a_run_outlives_whoever_reads_its_lines(scripts):
+    """A terminal that is gone, an error of the caller's own: no line of the log is lost, and no process is ended."""
+    jobs, notebook = scripts
+    lines = []
+
+    def read_two(line):
+        lines.append(line)
+        if len(lines) == 2:
+            raise BrokenPipeError("nobody reads")
+
+    printing = "for n in range(20_000): print('line', n)\n"
+    with pytest.raises(BrokenPipeError, match="nobody reads") as raised:
+        jobs.run(notebook, {"code": f"{printing}report(end=True, summary={{'rows': 3}})"}, on_line=read_two)
+    with pytest.raises(NotebookError, match="no rows; see") as failed:
+        jobs.run(notebook, {"code": f"{printing}report(end=True, error='no rows')"}, on_line=lambda line: 1 / 0)
+    bad, good = jobs.history("s")
+    assert lines == ["line 0", "line 1"]
+    assert raised.value.__notes__ == [f"raised by on_line; run {good.id} itself succeeded: see {good.output}"]
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
+    assert [(run.state, run.summary) for run in (bad, good)] == [("failed", {}), ("succeeded", {"rows": 3})]
+    printed = [f"line {n}" for n in range(20_000)]
+    gone = "... on_line raised BrokenPipeError: nobody reads; it gets no more lines"
+    assert good.log.splitlines() == [*printed[:2], gone, *printed[2:], "succeeded"]
+    assert bad.log.splitlines()[2:] == [*printed[1:], "failed: no rows"]
+
+
 def test_a_job_is_started_by_hand_and_goes_on_in_the_background(scripts, tmp_path):
     jobs, notebook = scripts
     gate = tmp_path / "gate"
