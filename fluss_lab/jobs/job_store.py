@@ -20,6 +20,7 @@ from fluss_lab.errors import (
 from fluss_lab.files import create_atomic, make_folder
 from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord
 from fluss_lab.jobs.scheduling.due_plan import DuePlan
+from fluss_lab.jobs.scheduling.retry_plan import plan_retry
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.model.json_codec import decode, encode
 
@@ -178,12 +179,44 @@ class JobStore:
     def change_run(self, run_id: str, **changes: Any) -> RunRecord | None:
         """Change a run that has not ended; return it as it is now, None when it has ended or is gone."""
         with self._write() as db:
-            run = _run(db, run_id)
-            if run is None or run.state in ENDED:
+            run = _unended(db, run_id)
+            if run is None:
                 return None
             changed = replace(run, **changes)
             _put_run(db, changed)
             return changed
+
+    def end_run(self, run_id: str, *, can_pass: bool = True, **changes: Any) -> RunRecord | None:
+        """End a run, at once with what its job's policies make of a failure: a retry is queued, or a notice is due.
+
+        Args:
+            run_id: The run's id.
+            can_pass: Whether another attempt can do better.
+            changes: Its last state, and what belongs to it.
+
+        Returns:
+            The run as it is now; None when it has ended already or is gone.
+        """
+        with self._write() as db:
+            run = _unended(db, run_id)
+            if run is None:
+                return None
+            ended = replace(run, **changes)
+            job = next((each for each in _jobs(db) if each.id == run.job_id), None)
+            retry = plan_retry(ended, job) if can_pass else None
+            if retry is not None:
+                _put_run(db, retry)
+            elif ended.state == "failed" and job is not None and job.on_failure:
+                ended = replace(ended, is_notice_due=True)
+            _put_run(db, ended)
+            return ended
+
+    def note_notice(self, run_id: str) -> None:
+        """Enter that the command for a run's failure was started."""
+        with self._write() as db:
+            run = _run(db, run_id)
+            if run is not None:
+                _put_run(db, replace(run, is_notice_due=False))
 
     def drop_runs(self, runs: Iterable[RunRecord]) -> None:
         """Remove runs from the history."""
@@ -290,6 +323,11 @@ def _drop_job(db: sqlite3.Connection, job: JobRecord) -> None:
 def _run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     row = db.execute("SELECT record FROM runs WHERE id = ?", (run_id,)).fetchone()
     return None if row is None else _run_of(row[0])
+
+
+def _unended(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
+    run = _run(db, run_id)
+    return None if run is None or run.state in ENDED else run
 
 
 def _run_of(text: str) -> RunRecord:

@@ -29,9 +29,9 @@ from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import check_parameters
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND
-from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
+from fluss_lab.jobs.run_execution import RunExecution, failure_text, settle_lost_runs
 from fluss_lab.jobs.run_handle import Run, RunHistory
-from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name
+from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name, new_run_id
 from fluss_lab.jobs.run_secrets import check_parameters_hold_none, check_secret_names, secret_values
 from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule

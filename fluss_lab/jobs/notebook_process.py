@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from fluss_lab.jobs.output_limit import OutputLimit
 from fluss_lab.jobs.run_processes import kill_run
 from fluss_lab.jobs.run_record import SUMMARY_MIME
 from fluss_lab.jobs.run_secrets import Redactor
@@ -114,7 +115,9 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
     from papermill.log import logger
 
     class Client(PapermillNotebookClient):  # type: ignore[misc]
-        """Reports each cell, and keeps secrets out of all that is stored."""
+        """Reports each cell, keeps secrets out of all that is stored, and bounds it."""
+
+        limit = OutputLimit()
 
         def execute_cell(self, cell: Any, cell_index: int, **kwargs: Any) -> Any:
             if cell.cell_type == "code" and cell.source.strip():
@@ -128,10 +131,15 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
                 # What came in several messages is in one piece now.
                 if "outputs" in cell:
                     cell.outputs = [redactor.plain(each) for each in cell.outputs]
+                self.limit.next_cell()
 
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             msg["content"] = redactor.plain(msg["content"])
-            return super().process_message(msg, cell, cell_index)
+            kept = self.limit.bounded(msg)
+            if kept is not msg:
+                # The log has a limit of its own.
+                print(msg["content"].get("text", ""), end="", flush=True)
+            return None if kept is None else super().process_message(kept, cell, cell_index)
 
     class Engine(NBClientEngine):  # type: ignore[misc]
         @classmethod

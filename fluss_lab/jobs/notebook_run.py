@@ -289,10 +289,10 @@ class NotebookRun:
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # a full disk ends no run
-            position = self._log.tell()
-            if position < LOG_BYTES_MAX:
-                self._log.write(f"{text}\n")
-                if position + len(text) >= LOG_BYTES_MAX:
+            room = LOG_BYTES_MAX - self._log.tell()
+            if room > 0:
+                self._log.write(f"{text[:room]}\n")
+                if len(text) >= room:
                     self._log.write(f"... the log ends here: more than {format_size(LOG_BYTES_MAX)}\n")
 
 

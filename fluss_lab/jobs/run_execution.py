@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,18 +19,11 @@ from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace,
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
 from fluss_lab.jobs.run_record import RunRecord
 from fluss_lab.jobs.run_secrets import check_secret_names
-from fluss_lab.model.times import format_moment
 
 #: Names of the parameter by which a notebook finds its lab.
 LAB_PARAMETERS: Final = ("lab_folder", "lab")
 #: Between two looks whether the run was cancelled.
 _CANCEL_INTERVAL_S: Final = 0.5
-
-
-def new_run_id(now_ms: int) -> str:
-    """Return an id for a run: when it was entered, and random digits."""
-    stamp = format_moment(now_ms).replace("-", "").replace(":", "").replace(".", "")
-    return f"{stamp}-{secrets.token_hex(3)}"
 
 
 def with_lab(notebook: Notebook, parameters: dict[str, Any], lab: Path) -> dict[str, Any]:
@@ -132,7 +124,8 @@ class RunExecution:
             "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
             "ended_ms": self._clock.now_ms(),
         }  # fmt: skip
-        self.record = self._store.change_run(self.record.id, **ended) or replace(self.record, **ended)
+        self.record = self._store.end_run(self.record.id, **ended) or replace(self.record, **ended)
+        failpoint("jobs.run.settled")
         return True
 
     @property
@@ -164,7 +157,7 @@ def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
         kill_run(run.id)
         remove_scratch(run.id)
         error = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
-        changed = store.change_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
+        changed = store.end_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
         if changed is not None:
             settled.append(changed)
     return settled

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from fluss_lab.errors import InvalidNameError
+from fluss_lab.model.times import format_moment
 
 #: The MIME type of a notebook's output for programs.
 SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
@@ -101,6 +103,7 @@ class RunRecord:
         owner: Identity of the process that runs it.
         summary: What the notebook reported.
         is_cancelled: Whether it was asked to end.
+        is_notice_due: Whether the job's command for failures is still to be run for it.
     """
 
     id: str
@@ -121,6 +124,13 @@ class RunRecord:
     owner: str | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     is_cancelled: bool = False
+    is_notice_due: bool = False
+
+
+def new_run_id(now_ms: int) -> str:
+    """Return an id for a run: when it was entered, and random digits."""
+    stamp = format_moment(now_ms).replace("-", "").replace(":", "").replace(".", "")
+    return f"{stamp}-{secrets.token_hex(3)}"
 
 
 def check_job_name(name: str) -> str:

@@ -28,7 +28,10 @@ ROOT = Path(__file__).parents[2]
 MINUTE = 60_000
 DAYS_2 = 2 * 24 * 60 * MINUTE
 ZONE = "Europe/Berlin"
-POINTS = ("jobs.due.planned", "jobs.due.decided", "jobs.run.started", "jobs.run.recorded", "jobs.run.ended")
+POINTS = (
+    "jobs.due.planned", "jobs.due.decided", "jobs.run.started", "jobs.run.recorded", "jobs.run.ended", "jobs.run.settled",
+    "jobs.notice.started",
+)  # fmt: skip
 #: Notes each start, takes a moment; of the job "fails" each first attempt fails.
 CODE = (
     "import os, time\n"
@@ -46,6 +49,8 @@ class Scene:
     def __init__(self, folder, start_ms, seed):
         self.random = random.Random(seed)
         self.lab, self.clock, self.ledger = folder / "lab", folder / "clock", folder / "ledger"
+        self.notices = folder / "notices"
+        self.notices.touch()
         self.store = JobStore(self.lab)
         self.now_ms = start_ms
         self.set_clock(start_ms)
@@ -70,6 +75,7 @@ class Scene:
             zone=ZONE,
             next_due_ms=Schedule(cron, ZONE).after(self.now_ms),
             keep=10_000,
+            on_failure=("/bin/sh", "-c", f"echo $0 >> {str(self.notices)!r}", "{run}"),
             **policies,
         )
         self.store.add_job(replace(job, task=task), replaces=False)
@@ -172,9 +178,17 @@ def check(scene, start_ms):
             else:
                 assert run.error == "no" or "ended while it was under way" in run.error, run.error
         assert max(run.attempt for run in own) <= job.retries + 1
+        attempts = {(run.due_ms, run.attempt) for run in own}
+        failed = [run for run in own if run.state == "failed"]
+        assert all((run.due_ms, run.attempt + 1) in attempts for run in failed if run.attempt <= job.retries), job.name
+        wait_until(lambda: {run.id for run in failed if run.attempt > job.retries} <= noticed(scene))  # noqa: B023
         counted = Counter(run.state for run in own)
         assert counted["succeeded"] > counted["missed"] / 10, counted
     assert [run for run in runs if run_processes(run.id)] == []
+
+
+def noticed(scene):
+    return set(scene.notices.read_text().split())
 
 
 @pytest.mark.slow

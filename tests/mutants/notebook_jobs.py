@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 PARAMETERS = "fluss_lab/jobs/notebook_parameters.py"
 LIBRARY = "fluss_lab/jobs/notebook_library.py"
 EXECUTION = "fluss_lab/jobs/run_execution.py"
+RECORD = "fluss_lab/jobs/run_record.py"
 RUN = "fluss_lab/jobs/notebook_run.py"
 PROCESS = "fluss_lab/jobs/notebook_process.py"
 SECRETS = "fluss_lab/jobs/run_secrets.py"
@@ -102,7 +103,7 @@ _GIVEN = (
 #: What a run leaves, and what it may take.
 _LEFT = (
     Mutant(
-        "runs_share_an_output", "P13", EXECUTION,
+        "runs_share_an_output", "P13", RECORD,
         "    return f\"{stamp}-{secrets.token_hex(3)}\"\n",
         "    return f\"run-{len(stamp)}\"\n",
         (f"{IN_JOBS}::test_a_run_is_recorded_and_run_again",),
@@ -227,8 +228,8 @@ _DUE = (
     ),
     Mutant(
         "runs_that_ended_change", "P6", STORE,
-        "            if run is None or run.state in ENDED:\n",
-        "            if run is None:\n",
+        "    return None if run is None or run.state in ENDED else run\n",
+        "    return run\n",
         (f"{IN_STORE}::test_what_is_entered_is_there",),
     ),
     Mutant(
@@ -242,6 +243,18 @@ _DUE = (
         "                for lost in settle_lost_runs(self._store, self._clock):\n",
         "                for lost in self._store.runs(states=()):\n",
         (f"{IN_SCHEDULER}::test_it_takes_up_what_a_killed_one_left",),
+    ),
+    Mutant(
+        "retries_are_planned_when_a_run_has_ended_long_ago", "P6", STORE,
+        "            if retry is not None:\n",
+        "            if retry is not None and run.owner is None:\n",
+        (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),
+    ),
+    Mutant(
+        "notices_of_a_killed_scheduler_are_lost", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "[run for run in reversed(failed) if run.is_notice_due]",
+        "[]",
+        (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),
     ),
 )  # fmt: skip
 

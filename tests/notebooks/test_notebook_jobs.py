@@ -85,12 +85,17 @@ def test_cells_print_faster_than_outputs_are_processed(tmp_path):
         "finally: os.kill(os.getppid(), signal.SIGCONT)"
     )
     run = Jobs(tmp_path / "lab").run(
-        write_notebook(tmp_path / "many.ipynb", "", [cell, "print('more')"]), timeout="90 s"
+        write_notebook(tmp_path / "many.ipynb", "", [cell, "print('x' * (65 << 20))"]), timeout="90 s"
     )
     lines = [f"line {n}" for n in range(3_000)]
     executed = nbformat.read(run.output, as_version=4)
     assert executed.cells[1].outputs[0].text.splitlines() == lines
-    assert run.log.splitlines() == ["--- cell 1 of 2", *lines, "--- cell 2 of 2", "more", "succeeded"]
+    left_out = "... left out from here: a notebook keeps 64.0 MB of outputs"
+    assert [output.text for output in executed.cells[2].outputs] == [f"{left_out}\n"]
+    *log, long, end = run.log_file.read_text().splitlines()
+    assert log == ["--- cell 1 of 2", *lines, "--- cell 2 of 2"]
+    assert long.startswith("x" * 1000)
+    assert end == "... the log ends here: more than 32.0 MB"
 
 
 def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monkeypatch):

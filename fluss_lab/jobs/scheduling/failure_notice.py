@@ -6,8 +6,9 @@ import os
 import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.jobs.run_record import RunRecord
@@ -63,20 +64,45 @@ def _printable(text: str) -> str:
 
 
 def send_notice(command: Sequence[str], log: Path) -> threading.Thread:
-    """Run a command in the background; what it prints, and how it ended, goes to the end of the run's log."""
+    """Start a command; return the thread that waits for its end, at most `TIMEOUT_S`.
 
-    def run() -> None:
-        environment = {name: value for name, value in os.environ.items() if name in _PASSED}
-        with log.open("a", encoding="utf-8") as file:
-            try:
-                done = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, timeout=TIMEOUT_S,
-                    check=False, start_new_session=True,
-                )  # fmt: skip
-                file.write(f"on_failure: {command[0]} ended with code {done.returncode}\n")
-            except (OSError, subprocess.SubprocessError, ValueError) as error:
-                file.write(f"on_failure: {command[0]}: {error}\n")
-
-    thread = threading.Thread(target=run, name="fluss-failure-notice", daemon=True)
+    What it prints, and how it ended, goes to the end of the run's log, where that can be written.
+    """
+    environment = {name: value for name, value in os.environ.items() if name in _PASSED}
+    file = _opened(log)
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        _end(file, f"on_failure: {command[0]}: {error}")
+        thread = threading.Thread()
+    else:
+        thread = threading.Thread(
+            target=_await_end, args=(command[0], process, file), name="fluss-failure-notice", daemon=True
+        )
     thread.start()
     return thread
+
+
+def _opened(log: Path) -> IO[str]:
+    try:
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        return log.open("a", encoding="utf-8")
+    except OSError:
+        return open(os.devnull, "w", encoding="utf-8")
+
+
+def _await_end(name: str, process: subprocess.Popen[bytes], file: IO[str]) -> None:
+    try:
+        text = f"on_failure: {name} ended with code {process.wait(TIMEOUT_S)}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        text = f"on_failure: {name}: killed after {TIMEOUT_S} s"
+    _end(file, text)
+
+
+def _end(file: IO[str], text: str) -> None:
+    with suppress(OSError), file:  # a full disk
+        file.write(f"{text}\n")

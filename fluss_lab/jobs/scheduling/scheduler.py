@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,8 @@ from fluss_lab.errors import FlussError, InvalidError, NotFoundError, Unavailabl
 from fluss_lab.failpoints import failpoint
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, RunPlace
-from fluss_lab.jobs.run_execution import RunExecution, failure_text, new_run_id, settle_lost_runs
-from fluss_lab.jobs.run_record import JobRecord, RunRecord
+from fluss_lab.jobs.run_execution import RunExecution, failure_text, settle_lost_runs
+from fluss_lab.jobs.run_record import JobRecord, RunRecord, new_run_id
 from fluss_lab.jobs.scheduling.due_plan import DuePlan, plan_due
 from fluss_lab.jobs.scheduling.failure_notice import command_of, send_notice
 from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease
@@ -25,13 +26,12 @@ from fluss_lab.model.times import format_moment
 POLL_INTERVAL_S: Final = 0.25
 #: Runs at the same time; a run with Spark keeps two cores busy.
 RUNS_MAX: Final = 2
-#: Pause before the second attempt, doubled with each further one.
-RETRY_PAUSE_MS: Final = 10_000
-RETRY_PAUSE_MAX_MS: Final = 600_000
 #: Missed due times of a job that are kept.
 MISSED_KEPT: Final = 1_000
 #: How long commands for failures may go on when the scheduler ends.
 _NOTICE_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -43,7 +43,7 @@ class Scheduler:
         clock: Says what time it is.
         command: Runs a notebook's process.
         poll_interval_s: Between two looks.
-        on_event: Called with a line for each thing that happens.
+        on_event: Called with a line for each thing that happens; what it raises is noted and changes nothing.
         is_detached: Whether ``fluss-lab down`` stops it.
     """
 
@@ -67,6 +67,8 @@ class Scheduler:
         self._on_event = on_event
         self._is_detached = is_detached
         self._active: dict[str, RunExecution] = {}
+        #: Failed runs whose command for failures is to be started, and threads that wait for such commands.
+        self._due_notices: list[RunRecord] = []
         self._notices: list[threading.Thread] = []
         #: What parts of a look failed with last: said once.
         self._said: dict[str, str] = {}
@@ -82,7 +84,10 @@ class Scheduler:
             self._say(f"scheduling {len(self._store.jobs())} jobs of {self._lab}")
             try:
                 for lost in settle_lost_runs(self._store, self._clock):
-                    self._follow_up(lost)
+                    self._say_ended(lost)
+                # Also of runs that another process recorded as lost.
+                failed = self._store.runs(limit=-1, states=("failed",))
+                self._due_notices = [run for run in reversed(failed) if run.is_notice_due]
                 while not stop.is_set():
                     self.step()
                     stop.wait(self._poll_interval_s)
@@ -91,7 +96,7 @@ class Scheduler:
 
     def step(self) -> None:
         """Look once: decide what is due, start what is queued, record what has ended."""
-        for part in (self._decide, self._record_ended, self._start_queued):
+        for part in (self._decide, self._record_ended, self._send_notices, self._start_queued):
             try:
                 part()
                 self._said.pop(part.__name__, None)
@@ -148,12 +153,12 @@ class Scheduler:
                 self._active[run.id] = execution
                 self._say(f"{run.job}: run {run.id} begins{_attempt(run)}")
         except FlussError as error:
-            ended = self._store.change_run(
-                run.id, state="failed", error=failure_text(error), ended_ms=self._clock.now_ms()
+            can_pass = not isinstance(error, InvalidError | NotFoundError) or isinstance(error, UnavailableError)
+            ended = self._store.end_run(
+                run.id, can_pass=can_pass, state="failed", error=failure_text(error), ended_ms=self._clock.now_ms()
             )
             if ended is not None:
-                can_pass = not isinstance(error, InvalidError | NotFoundError) or isinstance(error, UnavailableError)
-                self._follow_up(ended, retries=can_pass)
+                self._follow_up(ended)
 
     def _record_ended(self) -> None:
         for run_id, execution in list(self._active.items()):
@@ -161,48 +166,53 @@ class Scheduler:
                 del self._active[run_id]
                 self._follow_up(execution.record)
 
-    def _follow_up(self, run: RunRecord, *, retries: bool = True) -> None:
-        """Do what the job's policies say behind a run that has ended."""
+    def _follow_up(self, run: RunRecord) -> None:
+        """Say how a run has ended, note that its notice is due, and remove the job's oldest runs."""
+        self._say_ended(run)
+        if run.is_notice_due:
+            self._due_notices.append(run)
+        job = self._job(run)
+        if job is not None:
+            remove_old_runs(self._store, job.name, job.keep)
+
+    def _say_ended(self, run: RunRecord) -> None:
         seconds = ((run.ended_ms or 0) - (run.started_ms or run.ended_ms or 0)) / 1000
         reason = "" if run.error is None else f": {run.error}"
         self._say(f"{run.job}: run {run.id} {run.state} after {seconds:.1f} s{_attempt(run)}{reason}")
-        job = next((each for each in self._store.jobs() if each.id == run.job_id), None)
-        if job is None:
-            return
-        if run.state == "failed":
-            if retries and run.attempt <= job.retries:
-                self._retry(run)
-            elif job.on_failure:
-                place = RunPlace.of(self._store.folder, run.job, run.id)
-                with suppress(OSError):
-                    place.log.parent.mkdir(mode=0o700, exist_ok=True)
-                    self._notices.append(
-                        send_notice(command_of(job.on_failure, run, place.output, place.log), place.log)
-                    )
-        remove_old_runs(self._store, job.name, job.keep)
 
-    def _retry(self, run: RunRecord) -> None:
-        now_ms = self._clock.now_ms()
-        pause_ms = min(RETRY_PAUSE_MS * 2 ** min(run.attempt - 1, 10), RETRY_PAUSE_MAX_MS)
-        self._store.add_run(
-            RunRecord(
-                id=new_run_id(now_ms), job=run.job, job_id=run.job_id, task=run.task, trigger="retry", attempt=run.attempt + 1,
-                state="queued", queued_ms=now_ms, due_ms=run.due_ms, not_before_ms=now_ms + pause_ms,
-            )
-        )  # fmt: skip
+    def _job(self, run: RunRecord) -> JobRecord | None:
+        return next((each for each in self._store.jobs() if each.id == run.job_id), None)
+
+    def _send_notices(self) -> None:
+        """Start the commands for failures that are due: at least once each, also when this process is killed meanwhile."""
+        self._notices = [thread for thread in self._notices if thread.is_alive()]
+        while self._due_notices:
+            job = self._job(self._due_notices[0])
+            # Once per process, whatever follows.
+            run = self._due_notices.pop(0)
+            if job is not None and job.on_failure:
+                place = RunPlace.of(self._store.folder, run.job, run.id)
+                self._notices.append(send_notice(command_of(job.on_failure, run, place.output, place.log), place.log))
+                failpoint("jobs.notice.started")
+            self._store.note_notice(run.id)
 
     def _end_all(self) -> None:
         for execution in self._active.values():
             execution.end("failed", "the scheduler was stopped")
-        with suppress(FlussError):
-            self._record_ended()
+        for part in (self._record_ended, self._send_notices):
+            with suppress(FlussError, OSError):
+                part()
         for notice in self._notices:
             notice.join(_NOTICE_TIMEOUT_S)
         self._say("the scheduler ended")
 
     def _say(self, line: str) -> None:
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(f"{format_moment(self._clock.now_ms())} {line}")
+        except Exception:
+            log.warning("scheduler: a listener of events failed", exc_info=True)
 
 
 def remove_old_runs(store: JobStore, job: str, keep: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from fluss_lab.errors import LabLockedError
 from fluss_lab.jobs.job_store import JobStore
-from fluss_lab.jobs.run_execution import new_run_id
+from fluss_lab.jobs.run_execution import settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
-from fluss_lab.jobs.run_record import RunRecord, RunTask
+from fluss_lab.jobs.run_record import RunRecord, RunTask, new_run_id
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import Scheduler
 from fluss_lab.testing import MockClock, wait_until
@@ -317,6 +317,41 @@ def test_it_takes_up_what_a_killed_one_left(scene):
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it(scene):
+    out = scene.lab.parent / "notice"
+    notice = (sys.executable, "-c", f"import sys; open({str(out)!r}, 'a').write(sys.argv[1] + '|')", "{name} {run}")
+    lost = {}
+    for name, retries in (("again", 1), ("reported", 0)):
+        job = scene.add(name, cron="0 * * * *", retries=retries, on_failure=notice)
+        lost[name] = RunRecord(
+            id=new_run_id(NOON), job=name, job_id=job.id, task=job.task, trigger="schedule", attempt=1, state="running",
+            queued_ms=NOON, due_ms=NOON, owner="999999:1.00",
+        )  # fmt: skip
+        scene.store.add_run(lost[name])
+    settle_lost_runs(scene.store, scene.clock)  # as any look at the history does
+    assert [run.state for run in scene.store.runs("again")] == ["queued", "failed"]
+    assert [run.state for run in scene.store.runs("reported")] == ["failed"]
+    scene.clock.advance(10_000)
+    for _ in range(2):
+        scene.start()
+        stop = threading.Event()
+        thread = threading.Thread(target=scene.scheduler.run, args=(stop,), daemon=True)  # a failure ends the tests
+        thread.start()
+        wait_until(lambda: [run.state for run in scene.store.runs("again")] == ["succeeded", "failed"])
+        wait_until(lambda: out.exists() and out.read_text() != "")
+        stop.set()
+        thread.join(30)
+    assert out.read_text() == f"reported {lost['reported'].id}|", "once"
+
+
+def test_whoever_listens_to_events_stops_nothing(scene):
+    scene.scheduler = Scheduler(scene.lab, clock=scene.clock, command=SCRIPT_PROCESS, on_event=lambda line: 1 / 0)
+    scene.add(code=FAILED, retries=1)
+    scene.advance()
+    scene.settle()
+    assert scene.states() == [("failed", 1), ("queued", 1)]
 
 
 def test_stopped_it_ends_what_runs_and_the_next_one_tries_again(scene):

@@ -1,0 +1,66 @@
+"""The limit of what an executed notebook keeps of its cells' outputs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fluss_lab.jobs.run_record import SUMMARY_MIME
+from fluss_lab.model.times import format_size
+
+#: Of all cells together: one that prints for ever fills no disk, and no editor opens what is larger.
+OUTPUT_BYTES_MAX: Final = 64 << 20
+#: Messages of a kernel that add an output. One that updates an output takes its place.
+_ADDING: Final = ("stream", "display_data", "execute_result")
+
+
+class OutputLimit:
+    """Counts the outputs that a notebook keeps, and says where some are left out.
+
+    Args:
+        bytes_max: Most bytes of all of them.
+    """
+
+    def __init__(self, bytes_max: int = OUTPUT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._earlier_bytes = 0
+        self._cell_bytes = 0
+        self._is_said = False
+
+    def next_cell(self) -> None:
+        """Begin with another cell."""
+        self._earlier_bytes += self._cell_bytes
+        self._cell_bytes = 0
+        self._is_said = False
+
+    def bounded(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a kernel's message that is kept; None: it is left out, and a message before it says so.
+
+        The first of a cell that is left out is replaced by that. The summary of a run is kept always.
+        """
+        content = message["content"]
+        if message["msg_type"] == "clear_output":
+            self._cell_bytes = 0
+            self._is_said = False
+        if message["msg_type"] not in _ADDING or SUMMARY_MIME in content.get("data", ()):
+            return message
+        size = _size_bytes(content)
+        if self._earlier_bytes + self._cell_bytes + size <= self._bytes_max:
+            self._cell_bytes += size
+            return message
+        if self._is_said:
+            return None
+        self._is_said = True
+        text = f"... left out from here: a notebook keeps {format_size(self._bytes_max)} of outputs\n"
+        return {
+            **message, "msg_type": "stream", "header": {**message["header"], "msg_type": "stream"},
+            "content": {"name": "stderr", "text": text},
+        }  # fmt: skip
+
+
+def _size_bytes(value: Any) -> int:
+    """Return about what a value takes as JSON."""
+    if isinstance(value, dict):
+        return sum(len(name) + _size_bytes(each) for name, each in value.items())
+    if isinstance(value, list):
+        return sum(map(_size_bytes, value))
+    return len(value) if isinstance(value, str) else 8

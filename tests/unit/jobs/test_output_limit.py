@@ -1,0 +1,54 @@
+"""What an executed notebook keeps of outputs: bounded, and never silently."""
+
+from fluss_lab.jobs.output_limit import OutputLimit
+from fluss_lab.jobs.run_record import SUMMARY_MIME
+
+
+def message(kind, **content):
+    return {"msg_type": kind, "header": {"msg_type": kind, "msg_id": "1"}, "content": content}
+
+
+def line(text):
+    return message("stream", name="stdout", text=text)
+
+
+def said(limit, given):
+    kept = limit.bounded(given)
+    assert kept["msg_type"] == kept["header"]["msg_type"] == "stream"
+    return kept["content"]["text"]
+
+
+def test_what_is_too_much_is_left_out_and_said_once_a_cell():
+    limit = OutputLimit(1000)
+    fits, small = line("x" * 800), line("y" * 50)
+    assert limit.bounded(fits) is fits
+    assert said(limit, line("z" * 800)) == "... left out from here: a notebook keeps 1000 B of outputs\n"
+    assert limit.bounded(line("z" * 800)) is None
+    assert limit.bounded(small) is small, "there is room for it"
+    limit.next_cell()
+    assert "left out" in said(limit, message("display_data", data={"text/html": "z" * 800}, metadata={}))
+    assert limit.bounded(message("execute_result", data={"text/plain": "z" * 800})) is None
+
+
+def test_what_takes_no_room_is_always_kept():
+    limit = OutputLimit(100)
+    assert "left out" in said(limit, line("x" * 200))
+    for given in (
+        message("display_data", data={SUMMARY_MIME: {"rows": 3}}, metadata={}),
+        message("update_display_data", data={"text/plain": "x" * 200}),
+        message("error", ename="E", evalue="e", traceback=["x" * 200]),
+        message("status", execution_state="idle"),
+        message("execute_input", code="x" * 200),
+        message("comm_msg", data={"x": "y" * 200}),
+    ):
+        assert limit.bounded(given) is given
+
+
+def test_outputs_that_are_cleared_give_their_room_back():
+    limit = OutputLimit(1000)
+    for _ in range(10):
+        shown = line("x" * 800)
+        assert limit.bounded(shown) is shown
+        assert limit.bounded(message("clear_output", wait=True))["msg_type"] == "clear_output"
+    limit.next_cell()
+    assert limit.bounded(shown) is shown
