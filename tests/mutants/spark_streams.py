@@ -101,9 +101,25 @@ WAITING = (
         "waiting_streams_ask_all_the_time",
         "P14",
         "fluss_lab/spark/source/stream_source.py",
-        "            stream.wait(_IDLE_S)\n",
-        "",
+        "        is_quiet = stream.wait(_IDLE_S)\n",
+        "        is_quiet = True\n",
         (f"{IN_SOURCE}::test_a_stream_that_waits_asks_seldom_and_hears_of_records_at_once",),
+    ),
+    Mutant(
+        "waiting_streams_see_no_new_partitions",
+        "P14",
+        "fluss_lab/spark/source/stream_source.py",
+        "        return is_quiet and not self._info.descriptor.partitioned_by and",
+        "        return is_quiet and",
+        (f"{IN_SOURCE}::test_a_stream_that_waits_sees_new_partitions",),
+    ),
+    Mutant(
+        "waiting_streams_take_errors_for_silence",
+        "P14",
+        "fluss_lab/client/log/range_reader.py",
+        "    return has_come is False\n",
+        "    return not has_come\n",
+        (f"{IN_SOURCE}::test_a_stream_that_waits_sees_that_its_table_is_gone",),
     ),
 )
 

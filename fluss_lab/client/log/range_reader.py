@@ -384,8 +384,8 @@ _PAUSE_S: Final = 0.1
 
 def wait_for_records(
     connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
-) -> None:
-    """Return when a bucket may have new records, or the time is up; earlier when no single server can be waited at.
+) -> bool:
+    """Wait until a bucket may have new records, or the time is up; shorter when no single server can be waited at.
 
     Args:
         connection: To the cluster.
@@ -393,29 +393,38 @@ def wait_for_records(
         ends: Offset in each bucket behind which records are new.
         timeout_s: Longest wait.
 
+    Returns:
+        Whether there are none: False where that is not known.
+
     Cost: one call to the server; of several servers none, and then it returns after a tenth of a second.
     """
     deadline = time.monotonic() + timeout_s
-    if not (ends and _has_come(connection, info, ends, timeout_s)):
+    has_come = _has_come(connection, info, ends, timeout_s) if ends else None
+    if not has_come:
         threading.Event().wait(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
+    return has_come is False
 
 
-def _has_come(connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float) -> bool:
-    """Wait at the server; return whether it has records behind the ends. Errors count as none: the next read raises them."""
+def _has_come(
+    connection: ClusterClient, info: TableInfo, ends: Mapping[TableBucket, int], timeout_s: float
+) -> bool | None:
+    """Wait at the server; return whether it has records behind the ends. None: an error, which the next read raises."""
     # One column of one batch: the records themselves are not read.
     limits = FetchLimits(1, int(timeout_s * 1000), enable_lake=False)
     request = fetch_request(info.table_id, list(ends.items()), Projection(info, [0]), limits)
     try:
         servers = set(connection.leaders(ends).values())
         if len(servers) != 1:
-            return False
+            return None
         answered = list(fetched_buckets(connection.gateway(servers.pop()).fetch_log(request)))
         # A batch without records lies at the end itself, and is no news.
-        return any(
+        if any(
             header.next_offset > ends[each.bucket]
             for each in answered
             if each.error is None and each.bucket in ends
             for header, _ in split_headers(each.data)
-        )
+        ):
+            return True
+        return False if {each.bucket for each in answered if each.error is None} >= ends.keys() else None
     except FlussError:
-        return False
+        return None

@@ -79,11 +79,16 @@ class TableStream:
         """Let the stream end at what there is now: later records and partitions are not seen."""
         self._pinned = {each.bucket: each.end for each in self._look(None).buckets}
 
-    def wait(self, timeout_s: float) -> None:
-        """Return when there may be more than was seen last, or the time is up. New partitions are not waited for."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until there may be more than was seen last, or the time is up.
+
+        Returns:
+            Whether there is nothing more, as far as the buckets seen last can say: new partitions are not waited for.
+            False where it is not known.
+        """
         state = self._seen or self._look(None)
         ends = {each.bucket: each.end for each in state.buckets if not each.is_dropped}
-        wait_for_records(self._source.connection, self._source.info, ends, timeout_s)
+        return wait_for_records(self._source.connection, self._source.info, ends, timeout_s)
 
     def end(self, start: StreamOffset | None) -> StreamOffset | None:
         """Return the end of the stream as it was when last looked at; None before the first look."""

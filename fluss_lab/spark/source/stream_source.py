@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 #: Spark asks again after 10 ms when there was nothing; a query that waits shall cost next to nothing. Meanwhile its stop
 #: waits too, and new partitions are not seen.
 _IDLE_S: Final = 0.5
+#: Of so many waits in which nothing came one is followed by a look at the whole table: whether it is still there.
+_WAITS_PER_LOOK: Final = 4
 _KNOWN: Final = source_options.STREAM_OPTIONS | {
     source_options.COLUMNS,
     source_options.CHANGELOG,
@@ -106,7 +108,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source: TableSource | None = None
         self._info: TableInfo | None = None
         self._last: StreamOffset | None = None
-        self._was_idle = False
+        #: How often there was nothing since there was something.
+        self._idle_count = 0
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark sends the reader to the tasks.
@@ -134,15 +137,21 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows_min = int(limit.min_rows)
         elif not isinstance(limit, ReadAllAvailable):
             raise UnsupportedError(f"format fluss: a stream is limited by rows, found {limit!r}")
-        self._last = StreamOffset.from_json(start)
+        before, self._last = self._last, StreamOffset.from_json(start)
         stream = self._open()
+        # Not the first time: whoever waits for the query to be through sees the end, or the error, at once.
+        if self._idle_count and before == self._last and not stream.pinned and self._is_quiet(stream):
+            self._idle_count += 1
+            return start
         end = stream.latest(self._last, rows_max, rows_min)
-        if end == self._last and not stream.pinned and self._was_idle:
-            # Not the first time: whoever waits for the query to be through sees the error at once.
-            stream.wait(_IDLE_S)
-            end = stream.latest(self._last, rows_max, rows_min)
-        self._was_idle = end == self._last
+        self._idle_count = self._idle_count + 1 if end == self._last else 0
         return end.to_json()
+
+    def _is_quiet(self, stream: TableStream) -> bool:
+        """Wait for records; return whether none have come, and nothing else can have: a partition, another table."""
+        assert self._info is not None
+        is_quiet = stream.wait(_IDLE_S)
+        return is_quiet and not self._info.descriptor.partitioned_by and self._idle_count % _WAITS_PER_LOOK != 0
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return where the table ends, as it was when the last batch was planned: for people who watch the query."""

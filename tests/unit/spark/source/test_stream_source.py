@@ -12,6 +12,7 @@ from fluss_lab.errors import (
     InvalidRequestError,
     InvalidSchemaError,
     OffsetOutOfRangeError,
+    TableNotFoundError,
     UnsupportedError,
 )
 from fluss_lab.model import TablePath, make_descriptor
@@ -355,6 +356,24 @@ def test_a_stream_that_waits_asks_seldom_and_hears_of_records_at_once(make, quer
     assert not asked(few)[0]
     found, taken_s = asked(few)
     assert (found, taken_s > 0.4) == (False, True)
+
+
+def test_a_stream_that_waits_sees_new_partitions(make, query):
+    table = make(partitioned=True)
+    table.append_random(random.Random(1), 20, MONTHS)
+    stream = query(table, start="latest")
+    assert [asked(stream)[0] for _ in range(3)] == [False] * 3
+    table.append_random(random.Random(2), 20, ["2014-01"])
+    assert asked(stream)[0]
+
+
+def test_a_stream_that_waits_sees_that_its_table_is_gone(make, query, cluster):
+    table = make(partitioned=False)
+    stream = query(table, start="latest")
+    assert [asked(stream)[0] for _ in range(6)] == [False] * 6
+    cluster.connection.admin().drop_table(table.info.path)
+    with pytest.raises(TableNotFoundError):
+        asked(stream)
 
 
 def test_records_that_come_while_a_stream_waits_end_the_wait(make, query, cluster, monkeypatch):
