@@ -21,7 +21,7 @@ for _key, _value in RESERVE.items():
     os.environ.setdefault("FLUSS_LAB_" + _key.upper().replace(".", "_").replace("-", "_"), _value)
 
 # Of every JVM that Spark starts here: none lives long enough for code that the second compiler makes to pay for it.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC")
 
 # The suite of lake formats asserts like a test; said here, before any test imports it.
 pytest.register_assert_rewrite("fluss_lab.testing.conformance")

@@ -135,7 +135,8 @@ class StockSpark(Closing):
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        # Its JVM says things there, too: that its cache of compiled code is full.
+        line = next((line for line in self._process.stdout if line.startswith("{")), "")
         return dict(json.loads(line)) if line else {}
 
     def _log_text(self) -> str:
