@@ -179,7 +179,7 @@ class JobStore:
     def change_run(self, run_id: str, **changes: Any) -> RunRecord | None:
         """Change a run that has not ended; return it as it is now, None when it has ended or is gone."""
         with self._write() as db:
-            run = _unended(db, run_id)
+            run = _pending_run(db, run_id)
             if run is None:
                 return None
             changed = replace(run, **changes)
@@ -198,7 +198,7 @@ class JobStore:
             The run as it is now; None when it has ended already or is gone.
         """
         with self._write() as db:
-            run = _unended(db, run_id)
+            run = _pending_run(db, run_id)
             if run is None:
                 return None
             ended = replace(run, **changes)
@@ -325,7 +325,7 @@ def _run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     return None if row is None else _run_of(row[0])
 
 
-def _unended(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
+def _pending_run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     run = _run(db, run_id)
     return None if run is None or run.state in ENDED else run
 

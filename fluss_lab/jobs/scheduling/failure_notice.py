@@ -69,7 +69,7 @@ def send_notice(command: Sequence[str], log: Path) -> threading.Thread:
     What it prints, and how it ended, goes to the end of the run's log, where that can be written.
     """
     environment = {name: value for name, value in os.environ.items() if name in _PASSED}
-    file = _opened(log)
+    file = _open_log(log)
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
@@ -85,7 +85,7 @@ def send_notice(command: Sequence[str], log: Path) -> threading.Thread:
     return thread
 
 
-def _opened(log: Path) -> IO[str]:
+def _open_log(log: Path) -> IO[str]:
     try:
         log.parent.mkdir(mode=0o700, exist_ok=True)
         return log.open("a", encoding="utf-8")
