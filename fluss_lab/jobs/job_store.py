@@ -88,6 +88,11 @@ class JobStore:
                 )
             return found
 
+    def job_of_run(self, run: RunRecord) -> JobRecord | None:
+        """Return the job of a run; None: it has none, or that is gone."""
+        with self._read() as db:
+            return None if db is None else _job_of_run(db, run)
+
     def add_job(self, job: JobRecord, *, replaces: bool) -> JobRecord:
         """Enter a job; its id is given here.
 
@@ -202,7 +207,7 @@ class JobStore:
             if run is None:
                 return None
             ended = replace(run, **changes)
-            job = next((each for each in _jobs(db) if each.id == run.job_id), None)
+            job = _job_of_run(db, run)
             retry = plan_retry(ended, job) if can_pass else None
             if retry is not None:
                 _put_run(db, retry)
@@ -304,6 +309,11 @@ def _jobs(db: sqlite3.Connection) -> list[JobRecord]:
 
 def _job(db: sqlite3.Connection, name: str) -> JobRecord | None:
     row = db.execute("SELECT record FROM jobs WHERE name = ?", (name,)).fetchone()
+    return None if row is None else _job_of(row[0])
+
+
+def _job_of_run(db: sqlite3.Connection, run: RunRecord) -> JobRecord | None:
+    row = db.execute("SELECT record FROM jobs WHERE id = ?", (run.job_id,)).fetchone()
     return None if row is None else _job_of(row[0])
 
 

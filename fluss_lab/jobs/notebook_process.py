@@ -30,7 +30,7 @@ KERNEL_START_TIMEOUT_S: Final = 120
 #: The path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; the kernel appends ``-1`` to ``-5``.
 SOCKET_PREFIX_LENGTH_MAX: Final = 100
 _ENGINE: Final = "fluss-lab"
-#: Run by the kernel before the first cell. Its socket drops outputs when 1,000 of them wait for their reader, unless told.
+#: Run by the kernel before the first cell: by default its socket drops outputs while 1,000 of them wait for their reader.
 _KEEP_OUTPUTS: Final = (
     "(lambda thread: thread.schedule(lambda: thread.socket.setsockopt({option}, 0)))(get_ipython().kernel.iopub_thread)"
 )

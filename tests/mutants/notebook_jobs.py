@@ -245,7 +245,7 @@ _DUE = (
         (f"{IN_SCHEDULER}::test_it_takes_up_what_a_killed_one_left",),
     ),
     Mutant(
-        "retries_are_planned_when_a_run_has_ended_long_ago", "P6", STORE,
+        "retries_of_lost_runs_are_forgotten", "P6", STORE,
         "            if retry is not None:\n",
         "            if retry is not None and run.owner is None:\n",
         (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),

@@ -171,7 +171,7 @@ class Scheduler:
         self._say_ended(run)
         if run.is_notice_due:
             self._due_notices.append(run)
-        job = self._job(run)
+        job = self._store.job_of_run(run)
         if job is not None:
             remove_old_runs(self._store, job.name, job.keep)
 
@@ -180,14 +180,11 @@ class Scheduler:
         reason = "" if run.error is None else f": {run.error}"
         self._say(f"{run.job}: run {run.id} {run.state} after {seconds:.1f} s{_attempt(run)}{reason}")
 
-    def _job(self, run: RunRecord) -> JobRecord | None:
-        return next((each for each in self._store.jobs() if each.id == run.job_id), None)
-
     def _send_notices(self) -> None:
         """Start the commands for failures that are due: at least once each, also when this process is killed meanwhile."""
         self._notices = [thread for thread in self._notices if thread.is_alive()]
         while self._due_notices:
-            job = self._job(self._due_notices[0])
+            job = self._store.job_of_run(self._due_notices[0])
             # Once per process, whatever follows.
             run = self._due_notices.pop(0)
             if job is not None and job.on_failure:
