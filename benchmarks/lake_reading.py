@@ -291,16 +291,20 @@ def _pyiceberg_aggregate(metadata: str) -> tuple[Any, ...]:
 
 
 def _timed(read: Read, places: dict[str, str], rows: dict[str, int], clock: Callable[[], float]) -> dict[str, float]:
-    """Return the seconds of the fastest of some reads of each table, in turns; each must find its number of rows."""
+    """Return the seconds of the fastest of some reads of each table, in turns; each must find its number of rows.
+
+    A turn reads a table twice: of a read of milliseconds, what the read before left to be freed is half.
+    """
     best: dict[str, float] = {}
     for _ in range(RUNS):
         for form, metadata in places.items():
-            if best.get(form, 0.0) > LONG_S:
-                continue
-            started = clock()
-            found = read(metadata)
-            best[form] = min(best.get(form, float("inf")), clock() - started)
-            assert found[0] == rows[form], (metadata, found, rows[form])
+            for _again in range(2):
+                if best.get(form, 0.0) > LONG_S:
+                    continue
+                started = clock()
+                found = read(metadata)
+                best[form] = min(best.get(form, float("inf")), clock() - started)
+                assert found[0] == rows[form], (metadata, found, rows[form])
     return best
 
 

@@ -77,7 +77,7 @@ class ExplorerModel:
         self._tails = LiveTails(shown)
         jobs, health = JobAnswers(lab, shown), HealthAnswers(lab, shown)
         actions, form = TableActions(shown), RecordForm(shown)
-        self._ledger = ClickLedger()
+        self._ledger, self._job_ledger = ClickLedger(), ClickLedger()
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
             TreeRequest: lambda asked: tables.tree(asked) | {"jobs": jobs.count(), "findings": health.count()},
@@ -123,6 +123,10 @@ class ExplorerModel:
         answerer = self._answerers[type(request)]
         if isinstance(request, ActionRequest) and request.is_once:
             yield self._ledger.once(request.action, lambda: answerer(request))  # type: ignore[arg-type,return-value]
+            return
+        if isinstance(request, JobsRequest) and request.writes:
+            click = f"{request.view} {request.seq}"
+            yield self._job_ledger.once(click, lambda: answerer(request))  # type: ignore[arg-type,return-value]
             return
         found = answerer(request)
         yield from [found] if isinstance(found, dict) else found

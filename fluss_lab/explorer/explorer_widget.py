@@ -12,10 +12,9 @@ import traitlets
 
 from fluss_lab.errors import FlussError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
-from fluss_lab.explorer.request_queue import RequestQueue
+from fluss_lab.explorer.request_queue import RequestQueue, refusal
 from fluss_lab.explorer.view_script import view_script, view_style
 from fluss_lab.model import TablePath
 
@@ -58,7 +57,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
             where = {name: asked.get(name) for name in ("slot", "seq", "view")}
-            self.send({**where, "error": error_answer(error)})
+            self.send({**where, **refusal(error)})
 
     def close(self) -> None:
         """Stop answering, and take the view away."""

@@ -1,11 +1,17 @@
-"""The queue of a widget's requests: threads that answer them, of each slot of a view the newest only; the one before is superseded."""
+"""The queue of a widget's requests: threads that answer them, of each slot of a view the newest only; the one before is superseded.
+
+Answers may be lost on their way: a notebook server drops what a kernel says beyond a limit. So each has a number, and behind the
+last a message says which it was; a view that has not heard that one asks the same again.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_answers import Answer, Steps, error_answer
@@ -52,6 +58,11 @@ _LANES: Final[dict[str, tuple[type[AnyRequest], ...]]] = {
 _DONE_ALWAYS: Final = ("acts", "jobs")
 
 
+def refusal(error: BaseException) -> Answer:
+    """Return the one answer, and its end, to a message that cannot be submitted."""
+    return {"error": error_answer(error), "number": 0, "last": 0}
+
+
 def _lane_of(request: AnyRequest) -> str:
     if _is_action(request):
         return "acts"
@@ -72,7 +83,11 @@ class RequestQueue:
         self._lanes = {name: _Lane(steps, send, name) for name in (*_LANES, "facts", "acts", "jobs")}
 
     def submit(self, request: AnyRequest) -> None:
-        """Have a request answered. One of the same slot that is not answered yet is given up; an action never is. Never waits."""
+        """Have a request answered. Never waits.
+
+        One of the same slot that is not answered yet is given up; an action never is. The same one, sent again while it is under
+        way, is answered once.
+        """
         if isinstance(request, LeaveRequest):
             for name, lane in self._lanes.items():
                 if name not in _DONE_ALWAYS:
@@ -85,31 +100,47 @@ class RequestQueue:
             lane.close()
 
 
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A request under way.
+
+    Attributes:
+        steps: What answers it, once it has begun.
+        last: The number of its last answer so far.
+    """
+
+    request: AnyRequest
+    steps: Steps | None = None
+    last: int | None = None
+
+
 class _Lane:
     """A thread and its requests."""
 
     def __init__(self, steps: Callable[[AnyRequest], Steps], send: Callable[[Answer], None], name: str) -> None:
         self._steps, self._send, self._name = steps, send, name
         self._ready = threading.Condition()
-        #: By view and slot: the newest request, and its steps once they have begun. The first is next. Each action has a place.
-        self._work: dict[tuple[str, str, int], tuple[AnyRequest, Steps | None]] = {}
+        #: By view and slot: the newest request. The first is next. Each action has a place.
+        self._work: dict[tuple[str, str, int], _Work] = {}
+        self._numbers = itertools.count(1)
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def submit(self, request: AnyRequest) -> None:
         with self._ready:
-            if self._closed or (_is_action(request) and _key(request) in self._work):
+            known = self._work.get(_key(request))
+            if self._closed or (known is not None and (_is_action(request) or known.request == request)):
                 return
-            is_full = len(self._work) >= WORK_MAX and _key(request) not in self._work
+            is_full = len(self._work) >= WORK_MAX and known is None
             if not is_full:
-                self._work[_key(request)] = (request, None)
+                self._work[_key(request)] = _Work(request)
             self._ready.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"fluss-explorer-{self._name}", daemon=True)
                 self._thread.start()
         if is_full:
             error = InvalidRequestError(f"explorer: {WORK_MAX} requests are under way; ask again")
-            self._answer(request, {"error": error_answer(error)})
+            self._send_last(_Work(request), {"error": error_answer(error)})
 
     def forget(self, view: str) -> None:
         """Give up what a view has asked, but for what it has done."""
@@ -124,12 +155,11 @@ class _Lane:
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            request, steps = work
-            if steps is None:
-                steps = self._steps(request)
-            self._take_a_step(request, steps)
+            if work.steps is None:
+                work.steps = self._steps(work.request)
+            self._take_a_step(work, work.steps)
 
-    def _next(self) -> tuple[AnyRequest, Steps | None] | None:
+    def _next(self) -> _Work | None:
         with self._ready:
             self._ready.wait_for(lambda: self._work or self._closed, IDLE_S)
             if not self._work:
@@ -137,7 +167,7 @@ class _Lane:
                 return None
             return next(iter(self._work.values()))
 
-    def _take_a_step(self, request: AnyRequest, steps: Steps) -> None:
+    def _take_a_step(self, work: _Work, steps: Steps) -> None:
         """Take one step; it goes behind the others' then, or is done."""
         answer: Answer | None = None
         is_done = False
@@ -148,22 +178,33 @@ class _Lane:
         except Exception as error:  # whatever it is, the view shows it
             answer, is_done = {"error": error_answer(error)}, True
         with self._ready:
-            known = self._work.get(_key(request))
-            is_newest = known is not None and known[0] is request
+            key = _key(work.request)
+            is_newest = self._work.get(key) is work
             if is_newest:
-                del self._work[_key(request)]
+                del self._work[key]
                 if not is_done:
-                    self._work[_key(request)] = (request, steps)
+                    self._work[key] = work
         if not is_newest:
             with suppress(Exception):  # a read that is given up
                 steps.close()  # type: ignore[attr-defined]
-            return
-        if answer is not None:
-            self._answer(request, answer)
+        elif is_done:
+            self._send_last(work, answer)
+        elif answer is not None:
+            self._send_answer(work, answer)
 
-    def _answer(self, request: AnyRequest, answer: Answer) -> None:
+    def _send_answer(self, work: _Work, answer: Answer) -> None:
+        work.last = next(self._numbers)
+        self._send_message(work.request, {**answer, "number": work.last})
+
+    def _send_last(self, work: _Work, answer: Answer | None) -> None:
+        """Send what is left to say, and that it is the end."""
+        if answer is not None:
+            self._send_answer(work, answer)
+        self._send_message(work.request, {"last": work.last})
+
+    def _send_message(self, request: AnyRequest, message: dict[str, Any]) -> None:
         with suppress(Exception):  # the view is gone
-            self._send({"slot": request.slot, "seq": request.seq, "view": request.view, **answer})
+            self._send({"slot": request.slot, "seq": request.seq, "view": request.view, **message})
 
 
 def _is_action(request: AnyRequest) -> bool:

@@ -6,9 +6,11 @@ ACTIONS = "fluss_lab/explorer/table_actions.py"
 WORKER = "fluss_lab/explorer/request_queue.py"
 FORM = "fluss_lab/explorer/screens/record_form.py"
 VALUES = "fluss_lab/explorer/texts/typed_values.py"
+MODEL = "fluss_lab/explorer/explorer_model.py"
 
 IN_ACTIONS = "tests/unit/explorer/test_table_actions.py"
 IN_WORKER = "tests/unit/explorer/test_request_queue.py"
+IN_JOBS = "tests/unit/explorer/test_job_answers.py"
 IN_FORM = "tests/unit/explorer/test_record_form.py"
 IN_VALUES = "tests/unit/explorer/test_typed_values.py"
 
@@ -39,6 +41,24 @@ ACTING = (
         "request.seq if _is_action(request) else 0",
         "0",
         (f"{IN_WORKER}::test_an_action_is_given_up_for_no_other_and_begun_once",),
+    ),
+    Mutant(
+        "requests_sent_again_are_begun_again", "P12", WORKER,
+        "(_is_action(request) or known.request == request)",
+        "_is_action(request)",
+        (f"{IN_WORKER}::test_the_same_request_sent_again_is_answered_once_while_it_is_under_way_and_anew_afterwards",),
+    ),
+    Mutant(
+        "ends_that_do_not_say_which_answer_was_the_last", "P11", WORKER,
+        '{"last": work.last}',
+        '{"last": None}',
+        (f"{IN_WORKER}::test_each_answer_has_a_number_and_the_end_says_which_was_the_last",),
+    ),
+    Mutant(
+        "runs_are_begun_again", "P12", MODEL,
+        "if isinstance(request, JobsRequest) and request.writes:",
+        "if isinstance(request, JobsRequest) and not request.seq:",
+        (f"{IN_JOBS}::test_what_is_done_about_a_job_is_done_once_also_when_it_is_asked_again",),
     ),
     Mutant(
         "upserts_erase_what_is_hidden", "P12", FORM,

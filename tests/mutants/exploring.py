@@ -68,7 +68,7 @@ EXPLORING = (
     ),
     Mutant(
         "requests_of_views_without_limit", "P14", WORKER,
-        "            is_full = len(self._work) >= WORK_MAX and _key(request) not in self._work",
+        "            is_full = len(self._work) >= WORK_MAX and known is None",
         "            is_full = False",
         (f"{IN_WORKER}::test_requests_under_way_are_bounded",),
     ),

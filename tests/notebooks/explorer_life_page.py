@@ -1,8 +1,8 @@
 """The life of explorers in a notebook, in a headless browser: a script for a Python that has playwright, which prints JSON.
 
 ``python -m tests.notebooks.explorer_life_page CHROMIUM LAB_URL NOTEBOOK THEME FOLDER``. The first cell opens the lab, the next three show
-an explorer each. They are used side by side, one of them in two views; the kernel is restarted and the cells are run again; the
-notebook is saved and opened again.
+an explorer each, the last writes a lot. They are used side by side, one of them in two views; answers are lost while the last cell
+writes; the kernel is restarted and the cells are run again; the notebook is saved and opened again.
 """
 
 from __future__ import annotations
@@ -98,6 +98,18 @@ def two(visit: Visit) -> None:
     found["one_left"] = visit.until(lambda: first.locator(".fx-gr [data-column='1']").first.inner_text() == "one")
 
 
+def flooded(visit: Visit) -> None:
+    """A cell says more than the notebook server lets through: it drops answers to an explorer too."""
+    found, page = visit.found, visit.page
+    visit.run(4)
+    found["flood"] = page.locator(
+        ".jp-NotebookPanel .jp-OutputArea-output", has_text="rate exceeded"
+    ).first.inner_text()
+    found["after_flood_ms"] = visit.until(
+        lambda: visit.fx.locator(".banner").count() == 0 and "501" in visit.fx.inner_text()
+    )
+
+
 def restarted(visit: Visit) -> None:
     """The kernel is restarted: the explorers say so, and take up when their cells are run again."""
     found, page = visit.found, visit.page
@@ -145,6 +157,6 @@ def opened_again(found: Found, chromium: str, url: str, notebook: str, theme: st
 
 
 if __name__ == "__main__":
-    seen = visit_explorer((three, two, restarted, saved), *sys.argv[1:])
+    seen = visit_explorer((three, two, flooded, restarted, saved), *sys.argv[1:])
     opened_again(seen, *sys.argv[1:])
     print(json.dumps(seen))

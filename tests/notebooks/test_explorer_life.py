@@ -1,4 +1,4 @@
-"""Explorers in a real JupyterLab: several at once, one at two places, a kernel that is restarted, a notebook that is opened again."""
+"""Explorers in a real JupyterLab: several at once, one at two places, answers lost in a cell's output, a kernel restarted, a notebook opened again."""
 
 import os
 from pathlib import Path
@@ -21,12 +21,21 @@ for name in ("one", "two", "three"):
     if not table.count():
         table.append([{"id": n, "name": name} for n in range(500)])
 """
+#: A kernel says more than JupyterLab's server lets through, for longer than an explorer waits between two questions.
+FLOOD = """
+import time
+
+until = time.monotonic() + 10
+while time.monotonic() < until:
+    print("x", flush=True)
+lab.table("life.one").append([{"id": 500, "name": "after"}])
+"""
 
 
 @pytest.fixture(scope="module")
 def seen(lab_place, tmp_path_factory):
     url, folder = lab_place
-    name = write_notebook(folder / "life.ipynb", [LAB, *['lab.explore("life.one")'] * 3])
+    name = write_notebook(folder / "life.ipynb", [LAB, *['lab.explore("life.one")'] * 3, FLOOD])
     return run_page("explorer_life_page", url, name, "light", Path(PICTURES or tmp_path_factory.mktemp("pictures")))
 
 
@@ -43,6 +52,11 @@ def test_two_views_of_one_explorer_take_their_own_answers(seen):
     assert seen["two"] == [["life.three", "three"], ["life.two", "two"]]
     assert seen["two_banners"] == 0
     assert seen["one_left"] >= 0
+
+
+def test_answers_that_are_lost_in_a_cells_output_are_asked_for_again(seen):
+    assert "message rate exceeded" in seen["flood"]
+    assert seen["after_flood_ms"] >= 0
 
 
 def test_a_kernel_that_was_restarted_is_said_and_the_cell_run_again_takes_up(seen):

@@ -12,10 +12,10 @@ from tornado.web import HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from fluss_lab.errors import FlussError, InvalidRequestError
-from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.explorer.loopback.page_access import PageAccess
 from fluss_lab.explorer.loopback.page_views import PageView, PageViews
+from fluss_lab.explorer.request_queue import refusal
 from fluss_lab.explorer.view_script import view_script, view_style
 
 #: Bytes of one message of a page: a record that is typed in a form.
@@ -211,7 +211,7 @@ class PageSocket(WebSocketHandler, PageRequest):
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
             where = {name: asked.get(name) for name in _ECHOED if isinstance(asked.get(name), str | int)}
-            self._send(json.dumps({**where, "error": error_answer(error)}))
+            self._send(json.dumps({**where, **refusal(error)}))
 
     def on_close(self) -> None:
         """End what the page had asked for."""

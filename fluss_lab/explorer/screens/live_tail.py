@@ -54,8 +54,9 @@ class LiveTails:
     def follow(self, request: TailRequest) -> Steps:
         """Yield what has come, four times a second, until the view has been silent for a minute.
 
-        As `change_rows`; ``skipped`` records that are not shown, ``rate`` a second, ``held``, ``limit``, ``state`` (``following``,
-        ``paused``, ``full``, ``ended``). The first answer after a start has the lines too.
+        As `change_rows`; ``skipped`` records that are not shown, ``total`` of those shown and not since the start, by which a
+        view sees what was lost on the way, ``rate`` a second, ``held``, ``limit``, ``state`` (``following``, ``paused``, ``full``,
+        ``ended``). The first answer after a start has the lines too.
 
         Raises:
             InvalidRequestError: Nothing is followed, or by too many views.
@@ -131,7 +132,7 @@ class LiveTail:
         self._closed = False
         #: What was read and is neither shown nor skipped.
         self._held: deque[ScanBatch] = deque()
-        self._held_records = self._held_bytes = self._skipped = 0
+        self._held_records = self._held_bytes = self._skipped = self._total = 0
         self._was_paused = False
         self._rate, self._allowed, self._at = 0.0, float(SHOWN_PER_S), time.monotonic()
 
@@ -174,9 +175,11 @@ class LiveTail:
         records = self._sorted(pieces)
         self._allowed = min(SHOWN_PER_S, max(0.0, self._allowed - records.num_rows) + SHOWN_PER_S * passed_s)
         skipped, self._skipped = self._skipped, 0
+        self._total += records.num_rows + skipped
         answer = change_rows(records, self._columns, self._zone, update_pairs(records), lambda _: True)
         return answer | {
             "skipped": skipped,
+            "total": self._total,
             "rate": round(self._rate),
             "held": self._held_records,
             "limit": HELD_MAX,

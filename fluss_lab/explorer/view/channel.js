@@ -1,4 +1,7 @@
-// Questions to the kernel and their answers: of each slot only the newest counts.
+// Questions to the kernel and their answers: of each slot only the newest counts, and one whose answers were lost is asked again.
+
+/** Without news for so long a question is asked again, then after twice as long, up to the second. */
+const AGAIN_MS = 5000, AGAIN_MAX_MS = 60000;
 
 /** A widget may be shown at several places, and each of them hears all answers: its own have its name. */
 const newName = () => [...crypto.getRandomValues(new Uint32Array(2))].map((part) => part.toString(36)).join("");
@@ -22,9 +25,23 @@ export class Channel {
 
   /** Asks; `then` is called with each answer, errors included, unless a newer question of the slot was asked. */
   ask(slot, kind, body, then) {
-    const seq = ++this.seq;
-    this.waiting.set(slot, { seq, then, kind, since: Date.now() });
-    this.send({ slot, seq, kind, ...body });
+    const seq = ++this.seq, since = Date.now(), message = { slot, seq, kind, ...body };
+    this.waiting.set(slot, { seq, then, message, since, number: null, wait: AGAIN_MS, due: since + AGAIN_MS });
+    this.send(message);
+  }
+
+  /**
+   * Asks again what has had no answer, or not its last one: a notebook server that limits how much a kernel says drops messages, and
+   * so does a connection that breaks. The kernel answers a question that it is still at once, and does nothing twice.
+   */
+  askAgain() {
+    const now = Date.now();
+    for (const asked of this.hasEnded ? [] : this.waiting.values()) {
+      if (asked.isWhole || now < asked.due) continue;
+      asked.wait = Math.min(2 * asked.wait, AGAIN_MAX_MS);
+      asked.due = now + asked.wait;
+      this.send(asked.message);
+    }
   }
 
   send(message) {
@@ -37,9 +54,14 @@ export class Channel {
 
   take(message) {
     const asked = message && message.view === this.view && this.waiting.get(message.slot);
-    if (!asked || asked.seq !== message.seq) return;
+    if (!asked || asked.seq !== message.seq || asked.isWhole) return;
     this.hasEnded = false;
     this.heard = Date.now();
+    asked.due = this.heard + asked.wait;
+    if (message.number !== undefined) asked.number = message.number;
+    // The end says which answer was the last.
+    if (message.last !== undefined) asked.isWhole = asked.number === message.last;
+    if (message.number === undefined) return;
     asked.answered = true;
     asked.then(message);
   }

@@ -118,6 +118,7 @@ export class Explorer {
     const now = Date.now();
     if (this.isSeen) this.lastSeen = now;
     this.drawBanner();
+    this.channel.askAgain();
     if (now - this.lastSeen > UNSEEN_MS || this.channel.hasEnded || this.channel.isWaiting("tree")) return;
     if (this.away ? now >= this.away.next : now - (this.polled || 0) >= (document.hidden ? BACKGROUND_MS : SEEN_MS)) this.poll();
   }
@@ -425,7 +426,7 @@ export class Explorer {
     else if (this.channel.hasEnded) refill(this.banner, icon("warn"), h("b", null, "The kernel has ended or was restarted."), h("span", { class: "mut" }, `Run the cell again.${at ? ` What you see is from ${at}.` : ""}`));
     else if (this.away) refill(this.banner, stateMark("run", ""), h("b", { class: "cut" }, this.away.title), h("span", { class: "mut" }, `${at ? `What you see is from ${at}. ` : ""}Trying again in ${left} s, attempt ${this.away.attempt}; your place is kept.`), h("span", { class: "sp" }), button("Try now", { class: "sm", key: "try", on: () => this.poll() }));
     else if (silent && this.opening.host === "command") refill(this.banner, stateMark("run", ""), h("b", null, "The command does not answer."), h("span", { class: "mut" }, "Trying again. If it has ended, start fluss-lab explore again, and open its new link."));
-    else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut" }, "A cell is running, and this notebook sends nothing else to the kernel meanwhile; or the kernel has ended: run the cell again then."));
+    else if (silent) refill(this.banner, stateMark("run", ""), h("b", null, "The kernel does not answer."), h("span", { class: "mut" }, "A cell keeps the kernel busy, or says more than the notebook's server lets through; or the kernel has ended: run the cell again then."));
     else refill(this.banner);
     if (hadFocus) (this.banner.querySelector("button") || this.tree.search).focus();
   }

@@ -31,10 +31,11 @@ def say(widget, content):
 
 def test_a_question_of_the_view_is_answered(widget):
     say(widget, {"kind": "tree", "slot": "tree", "seq": 7})
-    wait_until(lambda: widget.__dict__.get("told"))
-    (answer,) = widget.told
+    wait_until(lambda: len(widget.__dict__.get("told", ())) == 2)
+    answer, end = widget.told
     assert (answer["slot"], answer["seq"], answer["kind"]) == ("tree", 7, "tree")
     json.dumps(answer)
+    assert (end["slot"], end["seq"], end["last"]) == ("tree", 7, answer["number"])
 
 
 @pytest.mark.parametrize("content", [None, [], "x", {"kind": "evil", "slot": "a", "seq": 3}])
@@ -42,6 +43,7 @@ def test_what_is_no_question_is_an_error_of_its_slot(widget, content):
     say(widget, content)
     (answer,) = widget.told
     assert answer["error"]["class"] == "InvalidRequestError"
+    assert answer["number"] == answer["last"], "it is asked no more"
     assert answer["slot"] == ("a" if isinstance(content, dict) else None)
 
 

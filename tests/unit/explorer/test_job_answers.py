@@ -11,7 +11,7 @@ from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens.job_answers import RUNS_MAX
 from fluss_lab.jobs import Jobs
 from fluss_lab.testing.mock_clock import wait_until
-from tests.unit.explorer.explorer_kit import answers, ask, refused
+from tests.unit.explorer.explorer_kit import answers, ask, refused, request
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, make_job, write_notebook
 from tests.unit.jobs.test_job_store import make_run
 
@@ -123,6 +123,23 @@ def test_run_now_rerun_cancel_pause_and_resume(place, refresh, jobs_model, tmp_p
     resumed = ask(jobs_model, "jobs", op="resume", name="refresh")
     assert not resumed["paused"]
     assert eval(resumed["code"][0], {"lab": place}).name == "refresh"
+
+
+@pytest.mark.parametrize("op", ["start", "rerun"])
+def test_what_is_done_about_a_job_is_done_once_also_when_it_is_asked_again(place, refresh, jobs_model, op):
+    name = "refresh"
+    if op == "rerun":
+        name = ask(jobs_model, "jobs", op="start", name="refresh")["run"]
+        ended(jobs_model, name)
+    before = len(place.jobs.history())
+    asked = request("jobs", op=op, name=name, view="one")
+    first, again = (list(jobs_model.steps(asked)) for _ in range(2))  # its answer was lost on the way
+    assert first == again
+    assert len(place.jobs.history()) == before + 1
+    ended(jobs_model, first[-1]["run"])
+    (other,) = jobs_model.steps(request("jobs", op=op, name=name, view="two"))
+    assert other["run"] != first[-1]["run"]
+    ended(jobs_model, other["run"])
 
 
 def test_what_cannot_be_done_is_an_error_and_changes_nothing(jobs_model, refresh):

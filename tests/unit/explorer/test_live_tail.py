@@ -61,6 +61,7 @@ def test_what_comes_is_shown_or_counted(table, tail):
     begin = time.monotonic()
     table.append(rows(2_000, 1))
     found = until(steps, lambda _, found: seen(found) == 2_000)
+    assert found[-1]["total"] == 2_001
     shown = sum(len(each["types"]) for each in found)
     assert 0 < shown <= live_tail.SHOWN_PER_S * (2 + time.monotonic() - begin)
     assert found[-1]["held"] == 0

@@ -14,7 +14,7 @@ class Gate:
     """Steps that wait until they are let through, and what was sent."""
 
     def __init__(self):
-        self.sent, self.begun, self.ended = [], [], []
+        self.sent, self.begun, self.ended, self.ends = [], [], [], []
         self.open = threading.Event()
 
     def steps(self, asked):
@@ -26,12 +26,17 @@ class Gate:
         finally:
             self.ended.append(asked.seq)
 
-    def send(self, answer):
-        self.sent.append(answer)
+    def send(self, message):
+        (self.ends if "last" in message else self.sent).append(message)
 
 
 def page(slot, view=""):
     return request("page", slot, table="a.b", view=view)
+
+
+def answers_in(found):
+    """Return what keeps the answers of what is sent, without their ends."""
+    return lambda message: "last" in message or found.append(message)
 
 
 def test_only_the_newest_request_of_a_slot_is_answered():
@@ -47,6 +52,50 @@ def test_only_the_newest_request_of_a_slot_is_answered():
     wait_until(lambda: len(gate.sent) == 2)
     assert {answer["seq"] for answer in gate.sent} == {other.seq, second.seq}
     assert all(answer["n"] == answer["seq"] for answer in gate.sent)
+    worker.close()
+
+
+def several(asked):
+    """Answer with as many answers as the slot's name says; a fault ends those of ``fault``."""
+    for number in range(int(asked.slot.removeprefix("fault"))):
+        yield None
+        yield {"n": number}
+    if asked.slot.startswith("fault"):
+        raise ZeroDivisionError("a defect")
+
+
+@pytest.mark.parametrize("slot", ["0", "1", "3", "fault0", "fault2"])
+def test_each_answer_has_a_number_and_the_end_says_which_was_the_last(slot):
+    sent = []
+    worker = RequestQueue(several, sent.append)
+    other, asked = page("1", "other"), page(slot)
+    for each in (other, asked):
+        worker.submit(each)
+    wait_until(lambda: sum("last" in each for each in sent) == 2)
+    *found, end = [each for each in sent if each["seq"] == asked.seq]
+    assert len(found) == int(slot[-1]) + slot.startswith("fault")
+    numbers = [each["number"] for each in found]
+    assert numbers == sorted({*numbers})
+    assert end == {"slot": slot, "seq": asked.seq, "view": "", "last": numbers[-1] if numbers else None}
+    assert not {*numbers} & {each.get("number") for each in sent if each["seq"] == other.seq}
+    worker.close()
+
+
+def test_the_same_request_sent_again_is_answered_once_while_it_is_under_way_and_anew_afterwards():
+    gate = Gate()
+    worker = RequestQueue(gate.steps, gate.send)
+    asked = page("page")
+    for _ in range(3):
+        worker.submit(asked)
+        wait_until(lambda: gate.begun)
+    assert gate.ended == []
+    gate.open.set()
+    wait_until(lambda: gate.ends)
+    worker.submit(asked)  # neither answer nor end may have arrived
+    wait_until(lambda: len(gate.ends) == 2)
+    assert gate.begun == [asked.seq] * 2
+    assert [each["number"] for each in gate.sent] == [each["last"] for each in gate.ends]
+    assert gate.sent[0]["number"] < gate.sent[1]["number"]
     worker.close()
 
 
@@ -151,7 +200,7 @@ def test_what_takes_long_does_not_keep_the_tree_and_the_jobs_waiting(kind, body)
             blocked.wait(30)
         yield {"slot_": asked.slot}
 
-    worker = RequestQueue(steps, sent.append)
+    worker = RequestQueue(steps, answers_in(sent))
     worker.submit(request(kind, "long", **body))
     for each in ("head", "tree", "jobs"):
         worker.submit(request(each, **({"table": "a.b"} if each == "head" else {})))
@@ -169,7 +218,7 @@ def test_a_defect_is_an_answer_and_the_worker_goes_on():
             raise ZeroDivisionError("a defect")
         yield {}
 
-    worker = RequestQueue(steps, sent.append)
+    worker = RequestQueue(steps, answers_in(sent))
     worker.submit(page("bad"))
     wait_until(lambda: len(sent) == 1)
     assert sent[0]["error"]["class"] == "ZeroDivisionError"
@@ -181,7 +230,7 @@ def test_a_defect_is_an_answer_and_the_worker_goes_on():
 def test_threads_end_without_work_and_come_back(monkeypatch):
     monkeypatch.setattr(request_queue, "IDLE_S", 0.02)
     sent = []
-    worker = RequestQueue(lambda asked: iter([{"n": asked.seq}]), sent.append)
+    worker = RequestQueue(lambda asked: iter([{"n": asked.seq}]), answers_in(sent))
 
     def alive():
         return [each for each in threading.enumerate() if each.name == "fluss-explorer-rows"]

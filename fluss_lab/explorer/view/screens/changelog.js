@@ -67,7 +67,7 @@ export class Changelog {
 
   follow(op) {
     const was = this.tail;
-    this.tail = op === "stop" ? null : { rate: 0, held: 0, limit: 10000, skipped: 0, ...was, op: op === "start" ? "resume" : op, state: op === "pause" ? "paused" : "following" };
+    this.tail = op === "stop" ? null : { rate: 0, held: 0, limit: 10000, skipped: 0, total: 0, ...was, op: op === "start" ? "resume" : op, state: op === "pause" ? "paused" : "following" };
     clearInterval(this.beating);
     if (this.tail) this.beating = setInterval(() => this.tailAsk(this.tail.op), BEAT_MS);
     if (op === "start") {
@@ -100,7 +100,9 @@ export class Changelog {
   cameIn(answer) {
     if (answer.state === "ended") return void this.follow("stop");
     const before = this.tail.state, isAway = this.list.root.scrollTop > AWAY_PX, count = answer.types.length;
-    this.tail = { ...this.tail, rate: answer.rate, held: answer.held, limit: answer.limit, state: answer.state, skipped: this.tail.skipped + answer.skipped + (isAway ? count : 0) };
+    // Of answers that were lost on the way nothing is shown.
+    const skipped = this.tail.skipped + answer.total - this.tail.total - (isAway ? 0 : count);
+    this.tail = { ...this.tail, rate: answer.rate, held: answer.held, limit: answer.limit, state: answer.state, total: answer.total, skipped };
     if (answer.code) this.explorer.setCode((this.code = answer.code), this);
     if (count && !isAway) {
       const fresh = recordsOf(answer);
