@@ -28,6 +28,9 @@ _JOIN_INTERVAL_S: Final = 0.05
 _Handler = Callable[[int, FrameType | None], object]
 
 T = TypeVar("T")
+#: A signal that comes after Python has looked for one and before the wait for a lock begins does not end that wait, and neither does one
+#: that another thread gets. So the main thread waits for so long at most, and looks, and waits on.
+_WAIT_MAX_S: Final = 0.1
 #: How often an event that cancels is looked at: a person does not see the delay.
 _LOOK_INTERVAL_S: Final = 0.1
 #: Between two calls of `cancel`: work that was just about to begin did not hear the first.
@@ -124,6 +127,20 @@ class Held:
         finally:
             recorder.wakes.pop()
 
+    def until_released(self, lock: threading.Lock, wake: Callable[[], object], timeout_s: float | None = None) -> None:
+        """Wait for a lock, acquired then, or until the time is up, as `until` waits.
+
+        Args:
+            lock: Released by another thread, or by `wake`.
+            wake: See `until`.
+            timeout_s: None: for ever.
+        """
+        limit_s = -1.0 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+        if self._recorder is None:
+            lock.acquire(True, limit_s)
+        else:
+            self.until(lambda: _acquire_in_parts(lock, limit_s), wake)
+
 
 #: Used by other threads than the main one. It has no state.
 _NEVER: Final = Held()
@@ -177,9 +194,8 @@ class Monitor:
         waiter.acquire()
         self._waiters.append(waiter)
         self._lock.release()
-        limit_s = -1.0 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
         try:
-            held.until(lambda: waiter.acquire(True, limit_s), lambda: _release(waiter))
+            held.until_released(waiter, lambda: _release(waiter), timeout_s)
         finally:
             self._lock.acquire()
             self._held = held
@@ -283,6 +299,17 @@ def cancelled_by(event: threading.Event | None, cancel: Callable[[], object]) ->
     finally:
         done.set()
         joined([thread])
+
+
+def _acquire_in_parts(lock: threading.Lock, limit_s: float) -> None:
+    """Acquire a lock, looking for signals in between; give up after some seconds, never where they are negative."""
+    deadline_s = None if limit_s < 0 else time.monotonic() + limit_s
+    wait_s = _WAIT_MAX_S
+    while True:
+        if deadline_s is not None:
+            wait_s = min(_WAIT_MAX_S, max(0.0, deadline_s - time.monotonic()))
+        if lock.acquire(True, wait_s) or wait_s <= 0:
+            return
 
 
 def _release(waiter: threading.Lock) -> None:

@@ -19,6 +19,12 @@ IN_LAB = "tests/unit/workbench/test_lab.py"
 #: P12: whoever presses stop waits for nothing, and knows what was written.
 STOPPING = (
     Mutant(
+        "waits_that_look_for_no_signal", "P12", INTERRUPTS,
+        "_WAIT_MAX_S: Final = 0.1\n",
+        "_WAIT_MAX_S: Final = 3600.0\n",
+        (f"{IN_INTERRUPTS}::test_an_interrupt_that_another_thread_gets_ends_the_wait_too",),
+    ),
+    Mutant(
         "interrupt_swallowed_by_its_block", "P12", INTERRUPTS,
         "            recorder.pending = False\n            recorder.before(SIGINT, None)\n\n    @property",
         "            recorder.pending = False\n\n    @property",

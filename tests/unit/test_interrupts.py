@@ -128,6 +128,26 @@ def test_an_interrupt_before_the_wait_ends_it_too():
         monitor.wait()
 
 
+@pytest.mark.parametrize("timeout_s", [None, WAIT_S])
+def test_an_interrupt_that_another_thread_gets_ends_the_wait_too(timeout_s):
+    """It does not end the system's wait for a lock, as one does not that comes just before that wait begins."""
+    flag, waited = Flag(), threading.Event()
+
+    def run() -> None:
+        wait_until(lambda: bool(flag._monitor._waiters), WAIT_S)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not waited.wait(WAIT_S / 2):
+            flag.set()  # the test has failed, and ends
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        flag.wait(timeout_s)
+    assert not flag.is_set()
+    waited.set()
+    thread.join(WAIT_S)
+
+
 def test_a_monitor_wakes_all_that_wait_and_knows_when_time_is_up():
     monitor, state = Monitor(), []
 

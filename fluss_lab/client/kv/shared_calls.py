@@ -64,7 +64,7 @@ class Asked(Generic[Q, A]):
         """
         try:
             if self.is_interruptible:
-                held.until(self._waiting.acquire, self.end)
+                held.until_released(self._waiting, self.end)
             else:
                 self._waiting.acquire()
         finally:

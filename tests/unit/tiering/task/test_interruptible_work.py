@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 
 import pytest
 
@@ -167,9 +168,11 @@ def test_a_second_interrupt_does_not_wait_for_the_end():
 
     thread = threading.Thread(target=stop)
     thread.start()
+    started_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         # The second one comes while the first makes the work end.
         run_interruptibly(work, lambda: signal.raise_signal(signal.SIGINT))
+    assert time.monotonic() - started_s < WAIT_S / 2
     assert not going.is_set()
     going.set()
     thread.join(WAIT_S)
