@@ -40,6 +40,12 @@ _LOADS = (
         (f"{IN_CSV}::test_a_null_in_a_key_is_found_before_anything_is_written",),
     ),
     Mutant(
+        "rows_that_nest_without_end_are_read", "P11", "fluss_lab/workbench/load/json_nesting.py",
+        "NESTING_MAX: Final = 100\n",
+        "NESTING_MAX: Final = 100_000\n",
+        (f"{IN_JSON}::test_a_row_that_nests_too_deeply_is_named",),
+    ),
+    Mutant(
         "misfits_of_json_are_found_when_rows_are_written", "P11", "fluss_lab/workbench/load/json_file.py",
         "        if any(column.type or column.required for column in columns):\n",
         "        if any(column.required for column in columns):\n",

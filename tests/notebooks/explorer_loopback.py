@@ -14,10 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from fluss_lab.explorer.explorer_answers import error_answer
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
-from fluss_lab.explorer.request_queue import RequestQueue
+from fluss_lab.explorer.request_queue import RequestQueue, refusal
 from fluss_lab.explorer.view_script import view_script, view_style
 
 PAGE: Final = """<!doctype html><meta charset="utf-8"><title>explorer</title><link rel="icon" href="data:,">
@@ -73,12 +72,12 @@ class Loopback:
         envelope = {name: content[name] for name in ("slot", "seq", "view", "kind")}
         if content["kind"] in self.failing:
             error = {"class": "ServerUnavailableError", "text": "no server answered in 10 s", "retriable": True}
-            self._answers.put({**envelope, "error": error})
+            self._answers.put({**envelope, "error": error, "number": 0, "last": 0})
             return
         try:
             request = parse_request(content)
         except Exception as error:
-            self._answers.put({**envelope, "error": error_answer(error)})
+            self._answers.put({**envelope, **refusal(error)})
             return
         assert self._queue is not None
         self._queue.submit(request)

@@ -16,6 +16,7 @@ from pyarrow import json as arrow_json
 from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import first_failing
+from fluss_lab.workbench.load.json_nesting import NESTING_MAX, row_nested_too_deeply
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, cast_batches, file_error
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -138,6 +139,8 @@ class JsonFiles:
         for path in self._paths:
             base = 0
             for data, rows in _file_lines(path):
+                if (row := row_nested_too_deeply(data)) is not None:
+                    raise _nests_too_deeply(path, base + row)
                 self.count.read += rows
                 yield _Chunk(path, base, data)
                 base += rows
@@ -183,6 +186,12 @@ def _table_type(found: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found):
         return pa.struct([(field.name, _table_type(field.type)) for field in found])
     return found
+
+
+def _nests_too_deeply(path: Path, row: int) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"{path.name}: row {row}: its values nest deeper than {NESTING_MAX}; nothing of it was loaded"
+    )
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -296,7 +305,7 @@ class _Elements:
                 if len(self._text) - self._at > _ROW_BYTES_MAX or not self._more():
                     raise self._error(f"no JSON: {error.msg}") from error
             except RecursionError as error:
-                raise self._error("its values nest too deeply") from error
+                raise _nests_too_deeply(self._path, self._row) from error
             else:
                 found, self._at = self._text[self._at : stop], stop
                 return found

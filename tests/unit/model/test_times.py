@@ -89,7 +89,7 @@ def test_dates_and_words_are_of_the_zone():
 @pytest.mark.parametrize(
     "bad",
     ["noon", "", -1, 10**18, True, None, 1.5, "2025-13-01", datetime(1969, 1, 1, tzinfo=UTC), pd.NaT, float("nan"),
-     np.datetime64("NaT"), datetime(1, 1, 1), datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), datetime.min.replace(tzinfo=UTC), np.bool_(True), b"now",
+     np.datetime64("NaT", "ns"), datetime(1, 1, 1), datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), datetime.min.replace(tzinfo=UTC), np.bool_(True), b"now",
      "3 fortnights ago", "-1 days ago", "999999999 days ago", np.datetime64("10000-01-01"), object(), [1]],
     ids=lambda each: "object" if type(each) is object else repr(each),
 )  # fmt: skip

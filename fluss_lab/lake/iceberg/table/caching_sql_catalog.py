@@ -8,6 +8,7 @@ make new objects of what they change, so the rest can be shared.
 from __future__ import annotations
 
 import threading
+import weakref
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +49,8 @@ class CachingSqlCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         event.listen(self.engine, "handle_error", _close_after_failed_commit)
+        # Else its connections are closed when somebody collects them, which Python 3.13 warns of.
+        weakref.finalize(self, self.engine.dispose)
         self._kept: LRUCache[str, TableMetadata] = LRUCache(KEPT)
         self._file_access: LRUCache[frozenset[tuple[str, str]], FileIO] = LRUCache(KEPT)
         self._kept_lock = threading.Lock()

@@ -81,6 +81,29 @@ def test_what_is_no_table_is_refused_by_row(tmp_path, text, words):
     assert words in str(raised.value)
 
 
+DEEP = {
+    "lists": ("[" * 1_500, "]" * 1_500),
+    "objects": ('{"x":' * 1_500 + "1", "}" * 1_500),
+    "mixed": ('[{"x":' * 750, "1" + "}]" * 750),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("[", "]")], ids=["lines", "array"])
+def test_a_row_that_nests_too_deeply_is_named(tmp_path, kind, before, after):
+    """Deeper ones end the process within Arrow's reader."""
+    rows = ['{"a":1}', '{"a":2}', '{{"b":{}{}}}'.format(*DEEP[kind]), '{"a":3}']
+    with pytest.raises(
+        InvalidError, match=r"a\.json: row 2: its values nest deeper than 100; nothing of it was loaded"
+    ):
+        read(source(tmp_path, before + (",\n" if before else "\n").join(rows) + after))
+
+
+def test_what_is_not_loaded_may_nest_deeper_than_a_table_may(tmp_path):
+    text = '{{"a":1,"b":{}{}}}\n{{"a":2}}'.format("[" * 98, "]" * 98)
+    assert read(source(tmp_path, text), ColumnPlan(["a"]))[1] == [{"a": 1}, {"a": 2}]
+
+
 @pytest.mark.parametrize("block", [16, 1 << 20])
 def test_a_type_that_changes_is_named(tmp_path, monkeypatch, block):
     monkeypatch.setattr(json_file, "_BLOCK_BYTES", block)
