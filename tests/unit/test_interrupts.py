@@ -80,12 +80,12 @@ def test_a_handler_set_within_the_block_stays():
     assert signal.getsignal(signal.SIGINT) is other
 
 
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
-def test_where_no_interrupt_can_come_nothing_is_held(handler):
-    signal.signal(signal.SIGINT, handler)
+@pytest.mark.parametrize("disposition", [signal.SIG_IGN, signal.SIG_DFL])
+def test_where_no_interrupt_can_come_nothing_is_held(disposition):
+    signal.signal(signal.SIGINT, disposition)
     with Held() as held:
         assert not held.is_interruptible
-        assert signal.getsignal(signal.SIGINT) is handler
+        assert signal.getsignal(signal.SIGINT) is disposition
 
 
 def test_other_threads_are_not_held():
