@@ -296,15 +296,14 @@ def _timed(read: Read, places: dict[str, str], rows: dict[str, int], clock: Call
     A turn reads a table twice: of a read of milliseconds, what the read before left to be freed is half.
     """
     best: dict[str, float] = {}
-    for _ in range(RUNS):
-        for form, metadata in places.items():
-            for _again in range(2):
-                if best.get(form, 0.0) > LONG_S:
-                    continue
-                started = clock()
-                found = read(metadata)
-                best[form] = min(best.get(form, float("inf")), clock() - started)
-                assert found[0] == rows[form], (metadata, found, rows[form])
+    turn = [each for each in places.items() for _ in range(2)]
+    for form, metadata in turn * RUNS:
+        if best.get(form, 0.0) > LONG_S:
+            continue
+        started = clock()
+        found = read(metadata)
+        best[form] = min(best.get(form, float("inf")), clock() - started)
+        assert found[0] == rows[form], (metadata, found, rows[form])
     return best
 
 

@@ -13,6 +13,7 @@ if the signal had arrived a little later.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -135,11 +136,8 @@ class Held:
             wake: See `until`.
             timeout_s: None: for ever.
         """
-        limit_s = -1.0 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
-        if self._recorder is None:
-            lock.acquire(True, limit_s)
-        else:
-            self.until(lambda: _acquire_in_parts(lock, limit_s), wake)
+        part_s = threading.TIMEOUT_MAX if self._recorder is None else _WAIT_MAX_S
+        self.until(lambda: _acquire_in_parts(lock, timeout_s, part_s), wake)
 
 
 #: Used by other threads than the main one. It has no state.
@@ -301,15 +299,12 @@ def cancelled_by(event: threading.Event | None, cancel: Callable[[], object]) ->
         joined([thread])
 
 
-def _acquire_in_parts(lock: threading.Lock, limit_s: float) -> None:
-    """Acquire a lock, looking for signals in between; give up after some seconds, never where they are negative."""
-    deadline_s = None if limit_s < 0 else time.monotonic() + limit_s
-    wait_s = _WAIT_MAX_S
-    while True:
-        if deadline_s is not None:
-            wait_s = min(_WAIT_MAX_S, max(0.0, deadline_s - time.monotonic()))
-        if lock.acquire(True, wait_s) or wait_s <= 0:
-            return
+def _acquire_in_parts(lock: threading.Lock, timeout_s: float | None, part_s: float) -> None:
+    """Acquire a lock by waits of so long at most, between which Python looks for signals; give up when the time is up."""
+    left_s = math.inf if timeout_s is None else max(0.0, timeout_s)
+    deadline_s = time.monotonic() + left_s
+    while not lock.acquire(True, min(part_s, left_s)) and left_s > 0:
+        left_s = max(0.0, deadline_s - time.monotonic())
 
 
 def _release(waiter: threading.Lock) -> None:

@@ -9,7 +9,6 @@ from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explored_lab import ExploredLab
 from fluss_lab.explorer.explorer_answers import Answer, Steps, bounded
 from fluss_lab.explorer.explorer_requests import (
-    ActionRequest,
     AnyRequest,
     BucketRequest,
     BucketsRequest,
@@ -121,12 +120,10 @@ class ExplorerModel:
         if self._read_only and request.writes:
             raise InvalidRequestError("explore: this explorer is read-only (read_only=True): it changes nothing")
         answerer = self._answerers[type(request)]
-        if isinstance(request, ActionRequest) and request.is_once:
-            yield self._ledger.once(request.action, lambda: answerer(request))  # type: ignore[arg-type,return-value]
-            return
-        if isinstance(request, JobsRequest) and request.writes:
-            click = f"{request.view} {request.seq}"
-            yield self._job_ledger.once(click, lambda: answerer(request))  # type: ignore[arg-type,return-value]
+        if (click := request.click) is not None:
+            # Jobs have a thread of their own.
+            ledger = self._job_ledger if isinstance(request, JobsRequest) else self._ledger
+            yield ledger.once(click, lambda: answerer(request))  # type: ignore[arg-type,return-value]
             return
         found = answerer(request)
         yield from [found] if isinstance(found, dict) else found

@@ -41,6 +41,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Whether it changes something: refused where nothing may be changed."""
         return False
 
+    @property
+    def click(self) -> str | None:
+        """The name of what is done once, however often it is asked; None: it may be answered anew."""
+        return None
+
 
 class LeaveRequest(Request, frozen=True, tag="leave"):
     """The view is gone: nothing of it is wanted now."""
@@ -65,6 +70,11 @@ class JobsRequest(Request, frozen=True, kw_only=True, tag="jobs"):
     def writes(self) -> bool:
         """Whether it changes something."""
         return self.op not in {"show", "log"}
+
+    @property
+    def click(self) -> str | None:
+        """Return a name for what is done; None for what is shown."""
+        return f"{self.view} {self.seq}" if self.writes else None
 
 
 class HealthRequest(Request, frozen=True, kw_only=True, tag="health"):
@@ -299,6 +309,11 @@ class ActionRequest(TableRequest, frozen=True, kw_only=True):
     def is_once(self) -> bool:
         """Return whether it must not be done again."""
         return True
+
+    @property
+    def click(self) -> str | None:
+        """Return the name of the action, where it must not be done again."""
+        return self.action if self.is_once else None
 
 
 class RoundRequest(ActionRequest, frozen=True, kw_only=True, tag="round"):

@@ -6,7 +6,7 @@ ACTIONS = "fluss_lab/explorer/table_actions.py"
 WORKER = "fluss_lab/explorer/request_queue.py"
 FORM = "fluss_lab/explorer/screens/record_form.py"
 VALUES = "fluss_lab/explorer/texts/typed_values.py"
-MODEL = "fluss_lab/explorer/explorer_model.py"
+REQUESTS = "fluss_lab/explorer/explorer_requests.py"
 
 IN_ACTIONS = "tests/unit/explorer/test_table_actions.py"
 IN_WORKER = "tests/unit/explorer/test_request_queue.py"
@@ -55,9 +55,9 @@ ACTING = (
         (f"{IN_WORKER}::test_each_answer_has_a_number_and_the_end_says_which_was_the_last",),
     ),
     Mutant(
-        "runs_are_begun_again", "P12", MODEL,
-        "if isinstance(request, JobsRequest) and request.writes:",
-        "if isinstance(request, JobsRequest) and not request.seq:",
+        "runs_are_begun_again", "P12", REQUESTS,
+        'return f"{self.view} {self.seq}" if self.writes else None',
+        "return None",
         (f"{IN_JOBS}::test_what_is_done_about_a_job_is_done_once_also_when_it_is_asked_again",),
     ),
     Mutant(

@@ -41,8 +41,8 @@ _LOADS = (
     ),
     Mutant(
         "rows_that_nest_without_end_are_read", "P11", "fluss_lab/workbench/load/json_nesting.py",
-        "NESTING_MAX: Final = 100\n",
-        "NESTING_MAX: Final = 100_000\n",
+        "ROW_NESTING_MAX: Final = 100\n",
+        "ROW_NESTING_MAX: Final = 100_000\n",
         (f"{IN_JSON}::test_a_row_that_nests_too_deeply_is_named",),
     ),
     Mutant(

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.explorer_requests import parse_request
 from fluss_lab.explorer.request_queue import RequestQueue, refusal
@@ -71,8 +72,7 @@ class Loopback:
         """Have a request answered."""
         envelope = {name: content[name] for name in ("slot", "seq", "view", "kind")}
         if content["kind"] in self.failing:
-            error = {"class": "ServerUnavailableError", "text": "no server answered in 10 s", "retriable": True}
-            self._answers.put({**envelope, "error": error, "number": 0, "last": 0})
+            self._answers.put({**envelope, **refusal(ServerUnavailableError("no server answered in 10 s"))})
             return
         try:
             request = parse_request(content)

@@ -16,7 +16,7 @@ from pyarrow import json as arrow_json
 from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import first_failing
-from fluss_lab.workbench.load.json_nesting import NESTING_MAX, row_nested_too_deeply
+from fluss_lab.workbench.load.json_nesting import ROW_NESTING_MAX, row_nested_too_deeply
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, cast_batches, file_error
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -190,7 +190,7 @@ def _table_type(found: pa.DataType) -> pa.DataType:
 
 def _nests_too_deeply(path: Path, row: int) -> InvalidRecordError:
     return InvalidRecordError(
-        f"{path.name}: row {row}: its values nest deeper than {NESTING_MAX}; nothing of it was loaded"
+        f"{path.name}: row {row}: its values nest deeper than {ROW_NESTING_MAX}; nothing of it was loaded"
     )
 
 

@@ -49,7 +49,7 @@ class CachingSqlCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         event.listen(self.engine, "handle_error", _close_after_failed_commit)
-        # Else its connections are closed when somebody collects them, which Python 3.13 warns of.
+        # The pool's connections end with the catalog: Python 3.13 warns of those that the garbage collector closes.
         weakref.finalize(self, self.engine.dispose)
         self._kept: LRUCache[str, TableMetadata] = LRUCache(KEPT)
         self._file_access: LRUCache[frozenset[tuple[str, str]], FileIO] = LRUCache(KEPT)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fluss_lab.workbench.load.json_nesting import NESTING_MAX, row_nested_too_deeply
+from fluss_lab.workbench.load.json_nesting import ROW_NESTING_MAX, row_nested_too_deeply
 
 TEXTS = ("", "a", "\\", '"', "[[", ']}\\"', "\n{", "é{\\\\", '\\"[', "}]}]")
 
@@ -31,12 +31,19 @@ def test_the_first_row_that_nests_too_deeply_is_found(seed):
     rng = random.Random(seed)
     for _ in range(60):
         rows = [
-            {"a": value(rng, rng.choice((0, 1, 3, NESTING_MAX - 2, NESTING_MAX - 1, NESTING_MAX, NESTING_MAX + 40)))}
+            {
+                "a": value(
+                    rng,
+                    rng.choice(
+                        (0, 1, 3, ROW_NESTING_MAX - 2, ROW_NESTING_MAX - 1, ROW_NESTING_MAX, ROW_NESTING_MAX + 40)
+                    ),
+                )
+            }
             for _ in range(5)
         ]
         lines = [json.dumps(row, ensure_ascii=rng.random() < 0.5) for row in rows]
         data = rng.choice(("\n", "\r\n", "\n\n")).join(lines).encode()
-        expected = next((n for n, row in enumerate(rows) if depth(row) > NESTING_MAX), None)
+        expected = next((n for n, row in enumerate(rows) if depth(row) > ROW_NESTING_MAX), None)
         assert row_nested_too_deeply(data) == expected, data
 
 
