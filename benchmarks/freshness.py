@@ -24,7 +24,11 @@ BATCH_ROWS: Final = 20_000
 TIMES: Final = 30
 #: What is not tiered yet when the record comes.
 TAIL_ROWS: Final = 10_000
+#: The same where the tail came row by row, each acknowledged before the next: as many batches.
+SINGLE_ROWS: Final = 1_000
 DATABASE: Final = "bench"
+#: A table's, by whether it has a primary key.
+NAMES: Final = {False: "flow", True: "state"}
 
 
 def run(count: int = 2_000_000) -> None:
@@ -37,27 +41,40 @@ def run(count: int = 2_000_000) -> None:
         connection = cluster.connection
         connection.admin().create_database(DATABASE)
         for kind, keyed in (("log table", False), ("primary-key table", True)):
-            info = _table(connection, keyed=keyed)
-            _write(connection, info, 0, count)
-            storage = connection.lake_storage()
-            assert storage is not None
-            run_round(connection, storage, LocalTieringExecutor(), table_id=info.table_id)
+            info = _tiered(connection, NAMES[keyed], count, keyed=keyed)
             _write(connection, info, count, TAIL_ROWS)
             first = count + TAIL_ROWS
             for what, where in (("that record", "id = {}"), ("all of the tail", f"id >= {count}")):
-                found = [_seen_after_ms(connection, info, first + number, where) for number in range(TIMES)]
+                _add(figures, f"{kind}, {what}", connection, info, first, where)
                 first += TIMES
-                figures.add(
-                    f"{kind}, {what}", f"{median(found):.1f} ({max(found):.1f})", "", median(found) / 100, "1.0"
-                )
+            info = _tiered(connection, f"{NAMES[keyed]}_singles", count, keyed=keyed)
+            for number in range(SINGLE_ROWS):
+                _write(connection, info, count + number, 1)
+            what = f"{kind}, that record behind {SINGLE_ROWS:,} single rows"
+            _add(figures, what, connection, info, count + SINGLE_ROWS, "id = {}")
     figures.print()
 
 
-def _table(connection: Connection, *, keyed: bool) -> TableInfo:
+def _add(figures: Figures, what: str, connection: Connection, info: TableInfo, first: int, where: str) -> None:
+    found = [_seen_after_ms(connection, info, first + number, where) for number in range(TIMES)]
+    figures.add(what, f"{median(found):.1f} ({max(found):.1f})", "", median(found) / 100, "1.0")
+
+
+def _tiered(connection: Connection, name: str, count: int, *, keyed: bool) -> TableInfo:
+    """Return a table that has so many rows, all of them in the lake."""
+    info = _table(connection, name, keyed=keyed)
+    _write(connection, info, 0, count)
+    storage = connection.lake_storage()
+    assert storage is not None
+    run_round(connection, storage, LocalTieringExecutor(), table_id=info.table_id)
+    return info
+
+
+def _table(connection: Connection, name: str, *, keyed: bool) -> TableInfo:
     definition: dict[str, Any] = {"primary_key": ["id"]} if keyed else {}
     properties = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}
     descriptor = make_descriptor(SCHEMA, buckets=BUCKETS, bucket_key=["id"], properties=properties, **definition)
-    return connection.admin().create_table(TablePath(DATABASE, "state" if keyed else "flow"), descriptor)
+    return connection.admin().create_table(TablePath(DATABASE, name), descriptor)
 
 
 def _write(connection: Connection, info: TableInfo, first: int, count: int) -> None:
