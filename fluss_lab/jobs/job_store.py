@@ -238,9 +238,22 @@ class JobStore:
             if _job(db, job.name) != job:
                 return False
             for run in entries:
-                _put_run(db, run)
+                # Nothing twice: of a due time that was decided on before the clock was set back there is a run already.
+                if not _has_run(db, run):
+                    _put_run(db, run)
             _put_job(db, replace(job, next_due_ms=plan.next_due_ms))
             return True
+
+    def bring_forward(self, job: JobRecord, now_ms: int, next_due_ms: int) -> None:
+        """Have a job be due earlier: the clock was ahead, and is right now. What it missed in times to come goes.
+
+        Nothing is done when the job was changed meanwhile.
+        """
+        with self._write() as db:
+            if _job(db, job.name) == job:
+                missed = "DELETE FROM runs WHERE job_id = ? AND state = 'missed' AND due_ms > ?"
+                db.execute(missed, (job.id, now_ms))
+                _put_job(db, replace(job, next_due_ms=next_due_ms))
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -342,6 +355,11 @@ def _pending_run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
 
 def _run_of(text: str) -> RunRecord:
     return decode(RunRecord, text, "a run of the store")
+
+
+def _has_run(db: sqlite3.Connection, run: RunRecord) -> bool:
+    same = "SELECT 1 FROM runs WHERE job_id = ? AND due_ms = ? AND attempt = ?"
+    return db.execute(same, (run.job_id, run.due_ms, run.attempt)).fetchone() is not None
 
 
 def _put_run(db: sqlite3.Connection, run: RunRecord) -> None:

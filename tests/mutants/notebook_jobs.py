@@ -251,6 +251,21 @@ _DUE = (
         (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),
     ),
     Mutant(
+        "jobs_wait_for_a_clock_that_was_ahead", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "        if now_ms < self._decided_ms:\n",
+        "        if now_ms < 0:\n",
+        (
+            f"{IN_SCHEDULER}::test_a_clock_that_was_ahead_for_a_moment_stops_nothing_and_nothing_runs_twice",
+            f"{IN_SCHEDULER}::test_after_a_restart_too",
+        ),
+    ),
+    Mutant(
+        "due_time_run_again_after_the_clock_was_set_back", "P6", STORE,
+        "                if not _has_run(db, run):\n",
+        "                if run:\n",
+        (f"{IN_SCHEDULER}::test_a_due_time_that_ran_under_a_clock_ahead_does_not_run_again",),
+    ),
+    Mutant(
         "notices_of_a_killed_scheduler_are_lost", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
         "[run for run in reversed(failed) if run.is_notice_due]",
         "[]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,9 @@ from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, RunPlace
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, settle_lost_runs
 from fluss_lab.jobs.run_record import JobRecord, RunRecord, new_run_id
-from fluss_lab.jobs.scheduling.due_plan import DuePlan, plan_due
+from fluss_lab.jobs.scheduling.due_plan import LATE_MS, DuePlan, plan_due
 from fluss_lab.jobs.scheduling.failure_notice import command_of, send_notice
+from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease
 from fluss_lab.model.times import format_moment
 
@@ -26,6 +28,8 @@ from fluss_lab.model.times import format_moment
 POLL_INTERVAL_S: Final = 0.25
 #: Runs at the same time; a run with Spark keeps two cores busy.
 RUNS_MAX: Final = 2
+#: A clock that was set back by no more than that is waited for, as due times of then were decided on; by more, it was wrong before.
+SET_BACK_MS: Final = 86_400_000
 #: Missed due times of a job that are kept.
 MISSED_KEPT: Final = 1_000
 #: How long commands for failures may go on when the scheduler ends.
@@ -70,6 +74,8 @@ class Scheduler:
         #: Failed runs whose command for failures is to be started, and threads that wait for such commands.
         self._due_notices: list[RunRecord] = []
         self._notices: list[threading.Thread] = []
+        #: When due times were last decided on.
+        self._decided_ms: float = math.inf
         #: What parts of a look failed with last: said once.
         self._said: dict[str, str] = {}
 
@@ -110,6 +116,9 @@ class Scheduler:
 
     def _decide(self) -> None:
         now_ms = self._clock.now_ms()
+        if now_ms < self._decided_ms:
+            self._bring_forward(now_ms)
+        self._decided_ms = now_ms
         due = [job for job in self._store.jobs() if job.paused_ms is None and job.next_due_ms <= now_ms]
         if not due:
             return
@@ -125,6 +134,14 @@ class Scheduler:
                 for run in entries:
                     if run.state == "missed":
                         self._say(f"{job.name}: missed {format_moment(run.due_ms or 0)}: {run.error}")
+
+    def _bring_forward(self, now_ms: int) -> None:
+        """At the beginning and when the clock was set back: have no job wait for days until the time that the clock had shown."""
+        for job in self._store.jobs():
+            next_due_ms = Schedule(job.cron, job.zone).after(now_ms)
+            if job.paused_ms is None and next_due_ms < job.next_due_ms - SET_BACK_MS:
+                self._store.bring_forward(job, now_ms, next_due_ms)
+                self._say(f"{job.name}: the clock was set back; next due {format_moment(next_due_ms)}")
 
     # -- what runs -----------------------------------------------------------------------------------------------------
 
@@ -142,7 +159,7 @@ class Scheduler:
                 continue
             if run.is_cancelled:
                 self._store.change_run(run.id, state="cancelled", error="cancelled", ended_ms=now_ms)
-            elif run.job_id not in busy and run.not_before_ms <= now_ms and job.paused_ms is None:
+            elif run.job_id not in busy and _may_begin(run, now_ms) and job.paused_ms is None:
                 busy.add(run.job_id)
                 self._start(run)
 
@@ -243,6 +260,11 @@ def _entries(job: JobRecord, plan: DuePlan, now_ms: int) -> Iterator[RunRecord]:
             id=new_run_id(now_ms), job=job.name, job_id=job.id, task=job.task, trigger="schedule", attempt=1, state="queued",
             queued_ms=now_ms, due_ms=due_ms,
         )  # fmt: skip
+
+
+def _may_begin(run: RunRecord, now_ms: int) -> bool:
+    """Return whether a queued run's pause is over, or cannot be measured: the clock was set back behind its beginning."""
+    return run.not_before_ms <= now_ms or now_ms < run.queued_ms - LATE_MS
 
 
 def _attempt(run: RunRecord) -> str:

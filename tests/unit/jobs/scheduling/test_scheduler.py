@@ -116,6 +116,54 @@ def test_after_an_outage_one_is_made_up_for_and_the_rest_is_recorded(scene):
     assert "no scheduler ran" in scene.store.runs()[-1].error
 
 
+def test_a_clock_that_was_ahead_for_a_moment_stops_nothing_and_nothing_runs_twice(scene):
+    scene.add()
+    scene.advance()
+    scene.settle()
+    scene.clock.set_wall(NOON + 3 * 86_400_000)
+    scene.scheduler.step()
+    scene.settle()
+    scene.clock.set_wall(NOON + MINUTE)
+    scene.scheduler.step()
+    for _ in range(2):
+        scene.advance()
+        scene.settle()
+    states = scene.states()
+    assert ("succeeded", 2) in states
+    assert ("succeeded", 3) in states
+    assert states.count(("succeeded", 1)) == 1
+    assert not [each for each in states if each[0] == "missed"]
+
+
+def test_after_a_restart_too(scene):
+    scene.add()
+    scene.clock.set_wall(NOON + 3 * 86_400_000)
+    scene.scheduler.step()
+    scene.settle()
+    scene.clock.set_wall(NOON)
+    scene.start()
+    scene.scheduler.step()
+    scene.advance()
+    scene.settle()
+    assert ("succeeded", 1) in scene.states()
+
+
+def test_a_due_time_that_ran_under_a_clock_ahead_does_not_run_again(scene):
+    day = 1440
+    scene.add(cron="0 12 * * *")
+    scene.clock.set_wall(NOON + 3 * day * MINUTE)
+    scene.scheduler.step()
+    scene.settle()
+    assert scene.states() == [("missed", day), ("missed", 2 * day), ("succeeded", 3 * day)]
+    scene.clock.set_wall(NOON + MINUTE)
+    scene.scheduler.step()
+    for number in range(1, 5):
+        scene.clock.set_wall(NOON + number * day * MINUTE)
+        scene.scheduler.step()
+        scene.settle()
+    assert sorted(scene.states()) == [("succeeded", number * day) for number in range(1, 5)]
+
+
 def test_all_are_made_up_for_one_after_another_in_order(scene):
     out = scene.lab.parent / "order"
     code = f"open({str(out)!r}, 'a').write(task['output'] + ' '); report(end=True)"
