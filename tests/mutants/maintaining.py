@@ -26,6 +26,18 @@ MAINTAINING = (
         (f"{IN_EXPIRY}::test_an_hour_is_never_touched",),
     ),
     Mutant(
+        "newest_within_the_hour_expired", "P3", EXPIRY_PLAN,
+        "was_newest = at > 0 and",
+        "was_newest = at > len(line) and",
+        (f"{IN_EXPIRY}::test_what_was_the_newest_within_the_hour_stays_however_old",),
+    ),
+    Mutant(
+        "orphans_wait_for_a_clock_that_was_ahead", "P9", LAKE_MAINTENANCE,
+        "return abs(self._clock.now_ms() - last_ms) >= interval_ms",
+        "return self._clock.now_ms() - last_ms >= interval_ms",
+        (f"{IN_ORPHANS}::test_a_clock_that_was_ahead_puts_them_off_no_longer_than_a_day",),
+    ),
+    Mutant(
         "known_snapshot_expired", "P6", EXPIRY_PLAN,
         "if at >= limits.keep and at > oldest_protected and",
         "if at >= limits.keep and",

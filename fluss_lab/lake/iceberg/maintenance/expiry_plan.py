@@ -208,10 +208,14 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
     """Yield the snapshots of a branch that stay: from its newest on, one after another."""
     line = list(ancestors(metadata, newest_id))
     oldest_protected = max((at for at, each in enumerate(line) if each.snapshot_id in limits.protected), default=-1)
+    reading_ms = limits.now_ms - READING_MS
     for at, snapshot in enumerate(line):
         too_many = limits.most is not None and at >= limits.most
-        cutoff_ms = limits.now_ms - READING_MS if too_many else limits.cutoff_ms
-        if at >= limits.keep and at > oldest_protected and snapshot.timestamp_ms < cutoff_ms:
+        cutoff_ms = reading_ms if too_many else limits.cutoff_ms
+        is_old = snapshot.timestamp_ms < cutoff_ms
+        # However old it is: a read that began while it was the newest may go on.
+        was_newest = at > 0 and line[at - 1].timestamp_ms >= reading_ms
+        if at >= limits.keep and at > oldest_protected and is_old and not was_newest:
             return
         yield snapshot.snapshot_id
 

@@ -105,7 +105,11 @@ class IcebergLakeMaintenance(LakeMaintenance):
         if self._table.is_log_table or force:
             return force and not self._table.is_log_table
         last_ms = MaintenanceState.of(lake.properties).dropped_ms
-        return last_ms is None or self._clock.now_ms() - last_ms >= changelog_retention_ms(self._table) // times
+        return last_ms is None or self._is_past(last_ms, changelog_retention_ms(self._table) // times)
+
+    def _is_past(self, last_ms: int, interval_ms: int) -> bool:
+        """Return whether something was done so long ago; also where it is as far ahead, by a clock that was wrong then."""
+        return abs(self._clock.now_ms() - last_ms) >= interval_ms
 
     def commit_compaction(
         self, plan: CompactionPlan, results: Sequence[bytes], properties: Mapping[str, str]
@@ -252,7 +256,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         last_ms = MaintenanceState.of(lake.properties).orphans_ms
         if last_ms is None:
             last_ms = min((snapshot.timestamp_ms for snapshot in lake.metadata.snapshots), default=None)
-        if last_ms is None or self._clock.now_ms() - last_ms < interval_ms:
+        if last_ms is None or not self._is_past(last_ms, interval_ms):
             return False
         return may_remove_files(lake) and is_own(self._access, self._table.path, lake)
 

@@ -183,6 +183,16 @@ def test_they_are_due_once_a_day(lake, info):
     assert upkeep.maintenance.orphans_due(DAY_MS)
 
 
+def test_a_clock_that_was_ahead_puts_them_off_no_longer_than_a_day(lake, info):
+    lake.append(info, rows(info, 2))
+    upkeep = Upkeep(lake, info)
+    now_ms = upkeep.clock.now_ms()
+    upkeep.clock.advance(365 * DAY_MS)
+    upkeep.orphans(dry_run=False)
+    upkeep.clock.set_wall(now_ms)
+    assert upkeep.maintenance.orphans_due(DAY_MS)
+
+
 def test_ending_between_two_removals_is_harmless(lake, info):
     lake.append(info, rows(info, 2))
     upkeep = Upkeep(lake, info)

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import time
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -72,6 +73,18 @@ def test_an_hour_is_never_touched(lake, info):
     assert upkeep.expire(older_than_ms=upkeep.clock.now_ms() + DAY_MS, keep=1).snapshot_ids == ()
     upkeep.clock.advance(120_000)
     assert upkeep.expire(older_than_ms=upkeep.clock.now_ms() + DAY_MS, keep=1).snapshot_ids == tuple(ids[:3])
+
+
+def test_what_was_the_newest_within_the_hour_stays_however_old(lake, info, monkeypatch):
+    """A read of it may go on: of a quiet table it was the newest for days."""
+    ids, real = appended(lake, info, 4), time.time
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(2 * DAY_MS)
+    monkeypatch.setattr("time.time", lambda: real() + 2 * DAY_MS / 1000)
+    ids += appended(lake, info, 1)
+    assert upkeep.expire(keep=1).snapshot_ids == tuple(ids[:3])
+    upkeep.clock.advance(HOUR_MS + 60_000)
+    assert upkeep.expire(keep=1).snapshot_ids == (ids[3],)
 
 
 def test_what_the_cluster_knows_stays_and_all_after_it(lake, info):
