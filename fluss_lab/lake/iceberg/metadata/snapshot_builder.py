@@ -257,6 +257,7 @@ def _without_emptied(
 
 def _snapshot(lake: Table, place: SnapshotPlace, manifest_list: str, summary: Summary) -> Snapshot:
     metadata = lake.metadata
+    logged = (each.timestamp_ms for each in metadata.snapshot_log[-1:])
     return Snapshot.model_validate(
         {
             "snapshot-id": place.snapshot_id,
@@ -266,7 +267,7 @@ def _snapshot(lake: Table, place: SnapshotPlace, manifest_list: str, summary: Su
             "summary": summary,
             "schema-id": metadata.current_schema_id,
             # Java refuses tables whose snapshots go back in time by a minute, as after a clock was set back.
-            "timestamp-ms": max(int(time.time() * 1000), metadata.last_updated_ms),
+            "timestamp-ms": max([int(time.time() * 1000), metadata.last_updated_ms, *logged]),
         }
     )
 

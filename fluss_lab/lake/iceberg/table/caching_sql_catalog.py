@@ -129,7 +129,11 @@ def _close_after_failed_commit(context: ExceptionContext) -> None:
 
 
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
-    """Return a table's metadata with updates applied, as pyiceberg does it, without the deep copy at the end."""
+    """Return a table's metadata with updates applied, as pyiceberg does it, without the deep copy at the end.
+
+    Unlike there, the time of the last change never goes back, though the clock was set back: Iceberg's Java, Rust and Go refuse
+    a table whose last snapshot is a minute or more newer than that.
+    """
     context = _TableMetadataUpdateContext()
     before = metadata = table.metadata
     for update in updates:
@@ -137,7 +141,10 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     if context.has_changes():
         metadata = _update_table_metadata_log(metadata, table.metadata_location, before.last_updated_ms)
         if before.last_updated_ms == metadata.last_updated_ms:
-            metadata = metadata.model_copy(update={"last_updated_ms": datetime_to_millis(datetime.now().astimezone())})
+            logged = (each.timestamp_ms for each in metadata.snapshot_log[-1:])
+            now_ms = datetime_to_millis(datetime.now().astimezone())
+            latest_ms = max([now_ms, metadata.last_updated_ms, *logged])
+            metadata = metadata.model_copy(update={"last_updated_ms": latest_ms})
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 
 import pytest
 from pyiceberg.avro.file import AvroFile
@@ -269,6 +270,22 @@ def test_a_clock_that_was_set_back_does_not_take_snapshots_back(lake, monkeypatc
     table.round()
     stamps = [snapshot.timestamp_ms for snapshot in lake.load(table.info).metadata.snapshots]
     assert stamps[0] <= stamps[1]
+
+
+def test_nor_the_time_of_the_last_change(lake, monkeypatch):
+    """Java, Rust and Go refuse a table whose last snapshot is a minute or more newer than that."""
+    table, real = keyed(lake), time.time
+    with monkeypatch.context() as ahead:
+        ahead.setattr("time.time", lambda: real() + 3600)
+        table.round()
+    table.round()
+    with lake.load(table.info).transaction() as change:
+        change.set_properties({"owner": "somebody"})
+    table.round()
+    metadata = lake.load(table.info).metadata
+    logged = [each.timestamp_ms for each in metadata.snapshot_log]
+    assert logged == sorted(logged)
+    assert metadata.last_updated_ms >= logged[-1]
 
 
 def test_no_tags_without_compactions(lake):
