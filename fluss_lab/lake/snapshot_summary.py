@@ -63,7 +63,7 @@ class CommittedLakeSnapshot:
     Attributes:
         snapshot_id: Its id.
         offsets: How far the lake holds each bucket.
-        properties: All that it was committed with.
+        properties: All that it was committed with; as replay starts, those of the snapshots before it too that count.
         partition_ids: The id of each partition that `offsets` speaks of: one of the same name made later has another.
         is_complete: Whether the lake's history, as far as it was not expired, names every bucket that was tiered.
     """
@@ -139,6 +139,14 @@ class SnapshotSummary:
             if each.partition_name is not None and each.partition_id:
                 ids[each.partition_name] = each.partition_id
         return offsets, ids
+
+    def replay_starts(self) -> dict[BucketKey, ReplayStart]:
+        """Return from where the buckets that the summary names can be replayed; those of 0 it need not name.
+
+        Raises:
+            CorruptDataError: The property is not what tiering writes.
+        """
+        return read_starts(self.properties.get(REPLAY_START_KEY, "[]"), f"{self}, property {REPLAY_START_KEY!r}")
 
     @property
     def dropped_partition(self) -> str | None:
@@ -267,10 +275,10 @@ def check_registered(summary: SnapshotSummary) -> None:
 
 
 def newest_committed(newest_first: Iterable[SnapshotSummary]) -> CommittedLakeSnapshot | None:
-    """Return the newest snapshot of ours, with the offsets of all of ours; None where none is ours.
+    """Return the newest snapshot of ours, with the offsets and replay starts of all of ours; None where none is ours.
 
-    A snapshot may name only the buckets that advanced with it, so the older ones count too; but none that is older than
-    a repair's, which names all buckets.
+    A snapshot may name only the buckets that advanced with it, and one that drops a partition names none, so the older ones
+    count too; but none that is older than a repair's, which names all buckets.
 
     Raises:
         CorruptDataError: A summary that tiering cannot have written.
@@ -285,13 +293,16 @@ def newest_committed(newest_first: Iterable[SnapshotSummary]) -> CommittedLakeSn
         return None
     offsets: dict[BucketKey, LakeOffset] = {}
     partition_ids: dict[str, int] = {}
+    starts: dict[BucketKey, ReplayStart] = {}
     for summary in reversed(ours):
+        starts = merge_starts(starts, summary.replay_starts())
         named, ids = summary.tiered_offsets()
         # Of a partition that was dropped and made again, the offsets of the first one do not count.
         again = {name for name, number in ids.items() if partition_ids.get(name, number) != number}
         offsets = {key: offset for key, offset in offsets.items() if key[0] not in again} | named
         partition_ids |= ids
-    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, dict(ours[0].properties), partition_ids)
+    properties = dict(ours[0].properties) | ({REPLAY_START_KEY: write_starts(starts)} if starts else {})
+    return CommittedLakeSnapshot(ours[0].snapshot_id, offsets, properties, partition_ids)
 
 
 def newest_of_history(newest_first: Iterable[SnapshotSummary]) -> CommittedLakeSnapshot | None:

@@ -175,8 +175,8 @@ class LakeUpkeep:
             What was tiered; zero rows when the lake was up to date.
 
         Raises:
-            TieringCancelledError: It was cancelled before its commit. Nothing of it is in the lake, its files are removed,
-                and the next round starts from the same offsets.
+            TieringCancelledError: It was cancelled before its commit. Nothing of it is in the lake, and the next round starts
+                from the same offsets; files that its tasks had written are orphans, which maintenance removes after three days.
             LakeNotConfiguredError: The table is not lake-enabled.
             TieringInProgressError: A living tierer works on it.
             FlussError: The round failed; nothing of it is in the lake, and the next round starts from the same offsets.

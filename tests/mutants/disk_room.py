@@ -118,7 +118,7 @@ DISK_ROOM = (
         _KILLED,
     ),
     Mutant(
-        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering/tiering_states.py",
+        "a_lab_that_cannot_be_written_is_tiered", "P9", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         '        self._store.reserve.check_writable("nothing was begun in the lake")\n',
         "",
         (f"{IN_READ_ONLY}::test_no_round_is_given_out_where_nothing_can_be_committed",),

@@ -212,4 +212,23 @@ LAKE_COMMITS = (
         "    if (version := lake.format_version) < FORMAT_VERSION:",
         (f"{IN_REPLACE}::test_a_table_that_somebody_upgraded_is_refused",),
     ),
+    Mutant(
+        "refused_commit_leaves_its_files",
+        "P9",
+        "fluss_lab/tiering/round/tiering_committer.py",
+        "        except FlussError:\n            self._lake.abort(results)\n            raise\n",
+        "        except FlussError:\n            raise\n",
+        ("tests/unit/tiering/round/test_tiering_conflicts.py::test_a_commit_that_certainly_failed_leaves_no_files",),
+    ),
+    Mutant(
+        "replay_start_of_an_older_snapshot_forgotten",
+        "P11",
+        "fluss_lab/lake/snapshot_summary.py",
+        "        starts = merge_starts(starts, summary.replay_starts())\n",
+        "        starts = summary.replay_starts()\n",
+        (
+            "tests/unit/tiering/round/test_tiering_enable.py"
+            "::test_where_it_begins_is_known_though_a_partition_was_dropped_before_it_was_registered",
+        ),
+    ),
 )

@@ -161,13 +161,25 @@ TIERING = (
         ),
     ),
     Mutant(
-        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
+        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "takeover = table.unfinished",
         "takeover = table.unfinished and not table.epoch",
         (f"{IN_STATES}::test_a_round_cut_off_by_a_restart_is_a_takeover_for_the_next",),
     ),
     Mutant(
-        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
+        "commit_of_unknown_outcome_not_fenced", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
+        "unfinished |= kind is CommitOutcomeUnknownError",
+        "unfinished |= kind is TieringCancelledError",
+        (f"{IN_STATES}::test_after_a_commit_of_unknown_outcome_the_next_is_a_takeover",),
+    ),
+    Mutant(
+        "late_heartbeat_cancels_the_next_round", "P5", "fluss_lab/tiering/round/source_enumerator.py",
+        "                    if not done.is_set():\n",
+        "                    if done:\n",
+        ("tests/unit/tiering/round/test_tiering_conflicts.py::test_a_heartbeat_that_comes_late_ends_nothing",),
+    ),
+    Mutant(
+        "tiering_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "if epoch != table.epoch or table.state is not TieringState.TIERING:",
         "if table.state is not TieringState.TIERING:",
         (
@@ -176,13 +188,13 @@ TIERING = (
         ),
     ),
     Mutant(
-        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
+        "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "if epoch != table.epoch or table.state is not TieringState.TIERING:",
         "if epoch != table.epoch or not self._held.setdefault(table_id, _Hold(None, 0, takeover=False)):",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
-        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_states.py",
+        "coordinator_epoch_not_checked", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "if coordinator_epoch != self._coordinator_epoch:",
         "if coordinator_epoch < 0:",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-STATES = "fluss_lab/server/coordinator/tiering/tiering_states.py"
+STATES = "fluss_lab/server/coordinator/tiering/tiering_manager.py"
 LEDGER = "fluss_lab/server/coordinator/tiering/lake_snapshots.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 PROPERTIES = "fluss_lab/lake/iceberg/table/table_properties.py"
@@ -12,7 +12,7 @@ REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
 PLACE = "fluss_lab/server/folder/metadata_checks.py"
 
-IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_states.py"
+IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_manager.py"
 IN_STARTS = "tests/unit/server/coordinator/tiering/test_lake_starts.py"
 IN_LAYOUT = "tests/unit/lake/iceberg/table/test_keyed_layout.py"
 IN_CHANGES = "tests/unit/tiering/round/test_tiering_keyed_changes.py"

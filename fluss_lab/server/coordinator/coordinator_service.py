@@ -44,7 +44,7 @@ from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.server.coordinator.tablets.tablet_members import TabletMembers, registered_status, server_count
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
-from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
+from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 from fluss_lab.server.folder.remote_storage import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.server_metrics import Family
 

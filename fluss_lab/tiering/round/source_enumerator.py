@@ -301,8 +301,10 @@ class TieringSourceEnumerator:
                 except UnavailableError as error:
                     log.debug("%s: heartbeat: %s", assignment, error)  # the server may come back in time
                 except FlussError as error:
-                    log.warning("%s", error)
-                    on_lost()
+                    # Behind the block's end it is of no use, and what would be cancelled is another table's.
+                    if not done.is_set():
+                        log.warning("%s", error)
+                        on_lost()
                     return
 
         thread = threading.Thread(target=run, name="fluss-tiering-heartbeat", daemon=True)

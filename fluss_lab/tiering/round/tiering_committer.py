@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import (
-    CommitConflictError,
     CommitOutcomeUnknownError,
     FlussError,
-    ForeignCommitError,
     InternalError,
     error_from_code,
 )
@@ -25,9 +23,6 @@ from fluss_lab.tiering.round.source_enumerator import TieringAssignment
 from fluss_lab.tiering.round.split_generator import TieringSplit
 
 log = logging.getLogger(__name__)
-
-#: Failures of a lake commit after which it is certain that nothing was committed.
-NOTHING_COMMITTED: Final = (CommitConflictError, ForeignCommitError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +138,7 @@ class TieringCommitter:
             CommitConflictError: The lake moved on; nothing was committed and the files are removed. Plan again.
             ForeignCommitError: Another program changed the rows; nothing was committed and the files are removed.
             CommitOutcomeUnknownError: It may have been committed; the files stay, and the next round finds out.
+            FlussError: Catalog or store refuse; nothing was committed and the files are removed.
         """
         results = [each.result for each in written]
         try:
@@ -155,11 +151,11 @@ class TieringCommitter:
             raise
         try:
             return self._lake.commit(committable, planned_id, properties)
-        except NOTHING_COMMITTED:
-            self._lake.abort(results)
-            raise
         except CommitOutcomeUnknownError as error:
             return self._look_up(known_snapshot_id, error)
+        except FlussError:
+            self._lake.abort(results)
+            raise
 
     def fence(self, known: LakeOffsets, planned_id: int | None) -> int:
         """Commit an empty snapshot, so that no commit planned before it can succeed any more.

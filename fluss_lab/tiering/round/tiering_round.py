@@ -105,7 +105,7 @@ def run_round(
         UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
 
     After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
-    commit. An interrupt of the main thread cancels the round, and is raised when it has ended. Whatever cancels it behind
+    commit; those of tasks whose executor was cancelled or died are left for the removal of orphans. An interrupt of the main thread cancels the round, and is raised when it has ended. Whatever cancels it behind
     the commit only ends the maintenance that follows.
     """
     interrupted = Flag()

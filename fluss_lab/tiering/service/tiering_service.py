@@ -152,8 +152,8 @@ class TieringService:
     def stop(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
         """Stop: no new rounds; those under way may end by themselves, then they are cancelled, and that is reported to the coordinator.
 
-        When this returns no round goes on: nothing of a cancelled one is in the lake, and its files are removed. One that
-        does not even end when it is cancelled, because lake or server do not answer, is left behind after a minute,
+        When this returns no round goes on: nothing of a cancelled one is in the lake, and what its tasks wrote are orphans.
+        One that does not even end when it is cancelled, because lake or server do not answer, is left behind after a minute,
         without its hold on the table: it cannot commit.
 
         Args:

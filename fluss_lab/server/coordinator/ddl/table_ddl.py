@@ -35,7 +35,7 @@ from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMark
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
-from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
+from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 
 #: Log batches hold a schema's id in 16 bits.
 SCHEMA_ID_MAX: Final = 2**15 - 1

@@ -9,7 +9,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.client_sessions import ClientSessions
-from fluss_lab.server.coordinator.tiering.tiering_states import TieringGrant, TieringManager
+from fluss_lab.server.coordinator.tiering.tiering_manager import TieringGrant, TieringManager
 
 
 def answer_heartbeat(

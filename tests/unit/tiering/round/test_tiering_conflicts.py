@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -14,6 +15,7 @@ from fluss_lab.errors import (
     ForeignCommitError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
+    StorageError,
 )
 from fluss_lab.lake import CommitterInitContext, LakeCommitter
 from fluss_lab.model import LakeOffset, OffsetSpec, TableBucket, TablePath, make_descriptor
@@ -21,6 +23,7 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import (
     FailedTieringEvent,
+    FinishedTieringEvent,
     TieringAssignment,
     TieringSession,
     TieringSourceEnumerator,
@@ -131,6 +134,19 @@ def test_a_round_that_always_loses_gives_up(tables):
     assert len(turns) == 3
     assert tables.files(info) == tables.referenced(info)
     assert tables.tier(info).rows == 10
+    tables.check(info)
+
+
+def test_a_commit_that_certainly_failed_leaves_no_files(tables):
+    info = tables.create(buckets=2)
+    tables.append(info, 100)
+    for _ in range(2):
+        failpoints.arm("lake.commit.after_metadata", "enospc")
+        with pytest.raises(StorageError):
+            tables.tier(info)
+        failpoints.disarm()
+    assert tables.files(info) == set()
+    tables.tier(info)
     tables.check(info)
 
 
@@ -286,6 +302,36 @@ def test_a_round_notices_by_its_heartbeat_that_its_table_is_gone(tables):
         with enumerator.hold(assignment, lost.set):
             enumerator.handle(FailedTieringEvent(assignment, "as if taken"))
             assert lost.wait(60)
+
+
+class LateEnumerator(TieringSourceEnumerator):
+    """Its heartbeats are held back until they are let go."""
+
+    def __init__(self, connection, session_id):
+        super().__init__(connection, session_id, 0.02)
+        self.is_held, self.let_go = threading.Event(), threading.Event()
+
+    def renew(self, assignment):
+        self.is_held.set()
+        assert self.let_go.wait(60)
+        super().renew(assignment)
+
+
+def test_a_heartbeat_that_comes_late_ends_nothing(tables):
+    """A service's thread cancels its executor then, and that runs the next table's round by now."""
+    info = tables.create()
+    lost = threading.Event()
+    with TieringSession(tables.connection) as session:
+        enumerator = LateEnumerator(tables.connection, session.session_id)
+        assignment = enumerator.request(info.table_id)
+        with enumerator.hold(assignment, lost.set):
+            assert enumerator.is_held.wait(60)
+        enumerator.handle(FinishedTieringEvent(assignment, 0, 0))
+        (heartbeats,) = [each for each in threading.enumerate() if each.name == "fluss-tiering-heartbeat"]
+        enumerator.let_go.set()
+        heartbeats.join(60)
+        assert not heartbeats.is_alive()
+    assert not lost.is_set()
 
 
 def test_fluss_refuses_the_snapshot_of_a_tierer_that_does_not_hold_the_table(tables):

@@ -3,7 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.errors import UnsupportedError
+from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
 from fluss_lab.testing import wait_until
 from tests.unit.tiering.repairs import KEYED, SMALL, Keyed, age, take_snapshots
@@ -88,6 +90,30 @@ def test_a_log_that_has_lost_its_begin_is_tiered_from_where_it_begins(tables):
     assert sorted(tables.lake_rows(info)["__offset"].to_pylist()) == list(range(start, 405))
     (bucket,) = tables.known(info).offsets
     assert tables.known(info).starts == {bucket: start}
+
+
+def test_where_it_begins_is_known_though_a_partition_was_dropped_before_it_was_registered(tables):
+    old, new = "2013-01", "2013-02"
+    tables.cluster.restart(SMALL)
+    info = tables.create(properties=OFF, partitioned_by=["month"])
+
+    def write():
+        tables.append(info, 100, old)
+        tables.append(info, 100, new)
+
+    start = age(tables, info, write)
+    info = switch(tables, info, ON)
+    write()
+    failpoints.arm("tiering.lake_commit.after", "error")
+    with pytest.raises(FailpointError):
+        tables.tier(info)
+    failpoints.disarm()
+    tables.connection.admin().drop_partition(info.path, {"month": old}, lake=True)
+    tables.tier(info)
+    kept = {bucket for bucket, offset in tables.known(info).offsets.items() if offset.partition == new}
+    assert {bucket: begin for bucket, begin in tables.known(info).starts.items() if bucket in kept} == dict.fromkeys(
+        kept, start
+    )
 
 
 @pytest.mark.parametrize("kind", ["log", "primary key"])

@@ -4,7 +4,7 @@ from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
-from fluss_lab.server.coordinator.tiering.tiering_states import TieringManager
+from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 from fluss_lab.testing.mock_clock import MockClock
 
 FRESHNESS_MS = 60_000

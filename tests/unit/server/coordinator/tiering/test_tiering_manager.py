@@ -3,6 +3,7 @@
 import pytest
 
 from fluss_lab.errors import (
+    CommitOutcomeUnknownError,
     ConflictError,
     CorruptDataError,
     FencedTieringEpochError,
@@ -19,7 +20,7 @@ from fluss_lab.errors import (
     error_code,
 )
 from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
-from fluss_lab.server.coordinator.tiering.tiering_states import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from fluss_lab.server.coordinator.tiering.tiering_manager import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from tests.unit.server.coordinator.tiering.states_kit import FRESHNESS_MS, TAKEOVER_MS, TIMEOUT_MS, table
 
 
@@ -141,6 +142,17 @@ def test_a_takeover_that_fails_leaves_the_next_a_takeover(bench):
     second = bench.tiering.request(1, None)
     bench.tiering.fail(1, bench.epoch, second.epoch, "before it could fence")
     assert bench.tiering.request(1, None).takeover
+
+
+def test_after_a_commit_of_unknown_outcome_the_next_is_a_takeover(bench):
+    """Its commit may still arrive: who holds the table next fences it before files that it wrote are orphans."""
+    bench.add(1)
+    grant, unknown = bench.tiering.request(1, None), error_code(CommitOutcomeUnknownError("no answer"))
+    bench.tiering.fail(1, bench.epoch, grant.epoch, "no answer", unknown)
+    again = bench.tiering.request(1, None)
+    assert again.takeover
+    bench.tiering.finish(1, bench.epoch, again.epoch)
+    assert not bench.tiering.request(1, None).takeover
 
 
 def test_a_round_that_says_it_failed_is_no_takeover(bench):

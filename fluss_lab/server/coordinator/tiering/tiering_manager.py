@@ -29,6 +29,7 @@ from typing import Final
 from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     ERROR_CODES,
+    CommitOutcomeUnknownError,
     ConflictError,
     CorruptDataError,
     FencedTieringEpochError,
@@ -406,6 +407,7 @@ class TieringManager:
     ) -> None:
         table, now_ms, message = self._tables[table_id], self._clock.now_ms(), message[:ERROR_LENGTH_MAX]
         kind = ERROR_CODES.get(error_code) if error_code is not None else None
+        unfinished |= kind is CommitOutcomeUnknownError  # its commit may still arrive
         failed = replace(table, failures=table.failures + 1, last_error=message, unfinished=unfinished)
         if kind is TieringCancelledError:  # as a person wanted it: nothing is wrong with the table
             failed = replace(table, unfinished=unfinished)
