@@ -104,9 +104,9 @@ def run_round(
         OffsetOutOfRangeError: Records left the cluster before they were tiered.
         UnavailableError: The cluster, the executor or a key-value snapshot is not there at the moment.
 
-    After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a
-    commit; those of tasks whose executor was cancelled or died are left for the removal of orphans. An interrupt of the main thread cancels the round, and is raised when it has ended. Whatever cancels it behind
-    the commit only ends the maintenance that follows.
+    After any failure the coordinator knows of it, and the round's files are removed unless they may be part of a commit; those
+    of tasks whose executor was cancelled or died are left for the removal of orphans. An interrupt of the main thread cancels
+    the round, and is raised when it has ended. Whatever cancels it behind the commit only ends the maintenance that follows.
     """
     interrupted = Flag()
     stops: list[threading.Event] = [interrupted, *([] if cancel is None else [cancel])]
