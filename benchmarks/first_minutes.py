@@ -195,7 +195,7 @@ def _make_archive(steps: _Steps) -> None:
 
     archive = archive_of(session_plan("bench", DEFAULT_MASTER, {}, None)[1])
     if archive is None or (making := archive.begin()) is None:
-        raise RuntimeError("an empty cache gets no archive")
+        raise RuntimeError("no archive is made for Spark in a folder whose path has a space: run this in another one")
     steps.step("made", making.join)
 
 
