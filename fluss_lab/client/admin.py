@@ -122,8 +122,11 @@ class Admin:
         request = pb.CreateTableRequest(
             table_path=path_message(path), table_json=definition, ignore_if_exists=if_not_exists
         )
-        self._change("create_table", lambda gateway: gateway.create_table(request), AlreadyExistsError)
-        return self.table_info(path)
+        found = self._change("create_table", lambda gateway: gateway.create_table(request), AlreadyExistsError)
+        info = self.table_info(path)
+        if found is not None and not _is_as_asked(info.descriptor, descriptor):
+            raise found
+        return info
 
     def table_info(self, path: TablePath) -> TableInfo:
         """Return a table as it is now.
@@ -250,7 +253,10 @@ class Admin:
                 table_path=path_message(path), partition_spec=first, ignore_if_not_exists=if_not_exists,
                 more_partition_specs=more,
             )  # fmt: skip
-            self._change("create_partition", partial(_create_partitions, request=request), AlreadyExistsError)
+            found = self._change("create_partition", partial(_create_partitions, request=request), AlreadyExistsError)
+            names = {partition_name(tuple(each.value for each in spec.partition_key_values)) for spec in (first, *more)}
+            if found is not None and not names <= self._connection.partitions(info).keys():
+                raise found  # of one that was dropped and rests in the lake
 
     def drop_partition(
         self,
@@ -450,14 +456,27 @@ class Admin:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _change(self, what: str, call: Callable[[CoordinatorGateway], T], done: type[FlussError]) -> None:
-        """Change something once: after an attempt whose answer was lost, the error `done` is the effect of that attempt."""
+    def _change(self, what: str, call: Callable[[CoordinatorGateway], T], done: type[FlussError]) -> FlussError | None:
+        """Change something once: after an attempt whose answer was lost, the error `done` may be the effect of that attempt.
+
+        Returns:
+            That error, where an earlier attempt failed: who can see whether it was its effect looks.
+        """
         attempts = self._connection.attempts(what)
         try:
             self._connection.call_coordinator(what, call, attempts)
-        except done:
+        except done as error:
             if not attempts.failures:
                 raise
+            return error
+        return None
+
+
+def _is_as_asked(found: TableDescriptor, asked: TableDescriptor) -> bool:
+    """Return whether a table may be the one that was asked for: properties and buckets have defaults of the server's."""
+    return [(each.name, each.type) for each in found.schema.columns] == [
+        (each.name, each.type) for each in asked.schema.columns
+    ] and (found.schema.primary_key, found.partitioned_by) == (asked.schema.primary_key, asked.partitioned_by)
 
 
 def _added(column: Column) -> pb.PbAddColumn:

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 WRITER = "fluss_lab/client/write/table_writer.py"
 KINDS = "fluss_lab/client/write/write_requests.py"
 QUEUES = "fluss_lab/client/write/bucket_queue.py"
+SENDER = "fluss_lab/client/write/batch_sender.py"
 UPSERT = "fluss_lab/client/write/upsert_writer.py"
 LOOKUP = "fluss_lab/client/kv/lookuper.py"
 LOOKUP_WIRE = "fluss_lab/client/kv/lookup_codec.py"
@@ -240,5 +241,35 @@ CLIENT_KV = (
         "    if not field.nullable and column.null_count:\n",
         "    if field is column:\n",
         (f"{IN_SCHEMAS}::test_padding_refuses_what_would_change_or_lose_values",),
+    ),
+    Mutant(
+        "rows_given_up_for_another_partition", "P1", SENDER,
+        "                if len(unknown) > 1:",
+        "                if not unknown:",
+        (f"{IN_UPSERT}::test_what_another_partition_was_dropped_for_is_done_all_the_same",),
+    ),
+    Mutant(
+        "delete_from_a_partition_made_again_taken_for_done", "P1", SENDER,
+        "        if again is None or again.partition_id == batch.queue.bucket.partition_id:\n",
+        "        if again or not again:\n",
+        (f"{IN_UPSERT}::test_a_delete_from_a_partition_that_was_made_again_is_refused_not_taken_for_done",),
+    ),
+    Mutant(
+        "rows_of_a_partition_dropped_at_once_acknowledged", "P1", WRITER,
+        "        if gone := sorted(names - known.keys()):\n",
+        "        if gone := sorted(names - names):\n",
+        (f"{IN_UPSERT}::test_a_partition_that_is_dropped_as_soon_as_it_is_made_takes_no_rows",),
+    ),
+    Mutant(
+        "records_from_behind_damage_returned", "P7", "fluss_lab/client/log/log_scanner.py",
+        "        if position.damage is not None:",
+        "        if position.damage is content:",
+        ("tests/unit/client/log/test_log_scanner.py::test_nothing_from_behind_damage_comes_before_its_error",),
+    ),
+    Mutant(
+        "another_table_taken_for_the_one_asked_for", "P13", "fluss_lab/client/admin.py",
+        "        if found is not None and not _is_as_asked(info.descriptor, descriptor):\n",
+        "        if found is not None and not info:\n",
+        ("tests/unit/client/test_admin.py::test_another_table_is_not_taken_for_the_one_that_an_outage_may_have_made",),
     ),
 )  # fmt: skip

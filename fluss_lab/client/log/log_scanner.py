@@ -31,6 +31,7 @@ from fluss_lab.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
+    UnavailableError,
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
@@ -279,8 +280,11 @@ class LogScanner(Closing):
                 try:
                     for fetched in taken:
                         self._read(fetched, batches)
-                except FlussError:
+                except FlussError as error:
                     if not held.is_pending:
+                        if isinstance(error, UnavailableError) and not isinstance(taken[-1].content, FlussError):
+                            # What was fetched waits until it can be decoded: a schema that is not known yet is asked for.
+                            self._positions.put_back(taken, offsets)
                         raise
                 if held.is_pending:
                     # This poll returns nothing: what was taken goes to the next one.
@@ -296,6 +300,8 @@ class LogScanner(Closing):
         position, content = fetched.position, fetched.content
         if isinstance(content, FlussError):
             raise content
+        if position.damage is not None:  # found in what came before it, by this very call
+            return
         if isinstance(content, LogRecords):
             batches.append(self._batch(position, content))
             return
@@ -306,6 +312,8 @@ class LogScanner(Closing):
             self._positions.stop(
                 position, damage_error(self._connection, self._info, position.bucket, position.partition, error)
             )
+        except UnavailableError:
+            raise
         except FlussError as error:
             what = f"scan of {self._info.path}, bucket {position.bucket}"
             self._positions.stop(position, type(error)(f"{what}: {error}"))

@@ -17,18 +17,20 @@ from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, Recor
 from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind, shares_of
 from fluss_lab.errors import (
     AuthenticationError,
+    ConflictError,
     FlussError,
     InternalError,
     NotFoundError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    PartitionNotFoundError,
     RecordTooLargeError,
     RequestTimeoutError,
     ServerUnavailableError,
     UnavailableError,
 )
 from fluss_lab.interrupts import Held, joined
-from fluss_lab.model import TableInfo
+from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records import encode
 
 if TYPE_CHECKING:
@@ -133,21 +135,63 @@ class BatchSender:
         """Look up leaders that are not known; return the batches of one server, the others come back for later."""
         unknown = list(dict.fromkeys(batch.queue.bucket for batch in batches if batch.queue.leader is None))
         if unknown:
+            attempts = self._attempts(batches)
             try:
-                attempts = self._attempts(batches)
                 leaders = self._connection.present_leaders(unknown, attempts)
+            except NotFoundError as error:
+                if len(unknown) > 1:  # the others may be there: each is looked up by itself
+                    return self._keep_one_leader(self._resolve_apart(batches, unknown, attempts))
+                return self._hold_back(batches, error)
             except FlussError as error:
-                self._connection.forget_partitions(self._info)
-                lasting = self._connection.closed.is_set() or not isinstance(error, UnavailableError)
-                for batch in batches:
-                    self._accumulator.reenqueue(
-                        batch, self._with_context(batch, error), doubtful=False, lasting=lasting
-                    )
-                return []
+                return self._hold_back(batches, error)
             for batch in batches:
                 batch.queue.leader = leaders.get(batch.queue.bucket, batch.queue.leader)
             self._add_servers(leaders.values())
         return self._keep_one_leader(batches)
+
+    def _resolve_apart(
+        self, batches: list[WriteBatch], unknown: Sequence[TableBucket], attempts: Attempts
+    ) -> list[WriteBatch]:
+        """Look up buckets of which one was dropped; return the batches of the others."""
+        for bucket in unknown:
+            own = [batch for batch in batches if batch.queue.bucket == bucket]
+            try:
+                leaders = self._connection.present_leaders([bucket], attempts)
+            except FlussError as error:
+                self._hold_back(own, error)
+                batches = [batch for batch in batches if batch.queue.bucket != bucket]
+                continue
+            for batch in own:
+                batch.queue.leader = leaders.get(bucket)
+            self._add_servers(leaders.values())
+        return batches
+
+    def _hold_back(self, batches: Sequence[WriteBatch], error: FlussError) -> list[WriteBatch]:
+        """Keep batches whose leaders were not found for later, or give their buckets up; return none."""
+        self._connection.forget_partitions(self._info)
+        for batch in batches:
+            found = self._made_again(batch, error)
+            lasting = self._connection.closed.is_set() or not isinstance(found, UnavailableError)
+            self._accumulator.reenqueue(batch, self._with_context(batch, found), doubtful=False, lasting=lasting)
+        return []
+
+    def _made_again(self, batch: WriteBatch, error: FlussError) -> FlussError:
+        """Return why a batch's bucket is not there: the partition of its name may be another one now.
+
+        Rows to delete are gone with their partition, but those of the new one are not.
+        """
+        name = batch.queue.partition
+        if name is None or not isinstance(error, PartitionNotFoundError):
+            return error
+        try:
+            again = self._connection.partitions(self._info).get(name)
+        except FlussError as failed:
+            return failed
+        if again is None or again.partition_id == batch.queue.bucket.partition_id:
+            return error
+        return ConflictError(
+            f"{error}; it was dropped and made again meanwhile, and nothing was done in the new one: do it again"
+        )
 
     def _add_servers(self, servers: Iterable[int]) -> None:
         """Start threads for every server that holds a bucket, so that none waits for another."""
@@ -215,7 +259,8 @@ class BatchSender:
             return None
         except FlussError as confirmed:
             self._connection.forget_partitions(self._info)
-            return confirmed
+            found = self._made_again(batch, confirmed)
+            return None if isinstance(found, UnavailableError) else found
         return None
 
     def _attempts(self, batches: Iterable[WriteBatch]) -> Attempts:

@@ -410,7 +410,12 @@ class TableWriter:
                 f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing was sent"
             )
         self._create_partitions(missing)
-        return self._connection.partitions(self._info)
+        known = self._connection.partitions(self._info)
+        if gone := sorted(names - known.keys()):
+            raise PartitionNotFoundError(
+                f"{self._what}: partition {gone[0]!r} was dropped as soon as it was made; nothing was sent, do it again"
+            )
+        return known
 
     def _create_partitions(self, names: Sequence[str]) -> None:
         columns = self._info.descriptor.partitioned_by

@@ -193,4 +193,10 @@ class SinkCommit:
             self._connection.admin().create_partitions(self._info.path, specs, if_not_exists=True)
         except PartitionExistsError as error:
             raise PartitionExistsError(f"write to {self._info.path}: {error}; nothing of the batch was sent") from error
-        return self._connection.partitions(self._info)
+        known = self._connection.partitions(self._info)
+        if gone := sorted(name for name in missing if name not in known):
+            raise PartitionNotFoundError(
+                f"write to {self._info.path}: partition {gone[0]!r} was dropped as soon as it was made; nothing of the batch was "
+                "sent: start the query again"
+            )
+        return known

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
+from fluss_lab.client import Connection
 from fluss_lab.errors import (
     BucketNotFoundError,
     DatabaseExistsError,
@@ -20,6 +25,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
+from fluss_lab.testing import EmbeddedCluster
 
 
 def test_databases(connection, database):
@@ -146,3 +152,51 @@ def test_bucket_statuses(connection, make_table):
 def test_a_table_never_tiered_has_no_lake_snapshot(connection, make_table):
     with pytest.raises(LakeSnapshotNotFoundError):
         connection.admin().lake_snapshot(make_table().path)
+
+
+@contextmanager
+def restarting(cluster: EmbeddedCluster) -> Iterator[Connection]:
+    """Give a connection whose first call finds no server; the server starts then."""
+    called = threading.Event()
+
+    def address():
+        called.set()
+        return cluster.address
+
+    def start():
+        assert called.wait(60)
+        cluster.start()
+
+    cluster.stop()
+    starting = threading.Thread(target=start)
+    starting.start()
+    with Connection(address) as connection:
+        yield connection
+    starting.join()
+
+
+def test_another_table_is_not_taken_for_the_one_that_an_outage_may_have_made():
+    path = TablePath("db", "t")
+    with EmbeddedCluster(lake=False) as cluster:
+        cluster.connection.admin().create_database("db")
+        cluster.connection.admin().create_table(path, make_descriptor({"id": "int", "v": "int"}, primary_key=["id"]))
+        with restarting(cluster) as connection, pytest.raises(TableExistsError):
+            connection.admin().create_table(path, make_descriptor({"name": "string"}))
+        with restarting(cluster) as connection:
+            same = make_descriptor({"id": "int", "v": "int"}, primary_key=["id"])
+            assert connection.admin().create_table(path, same).table_id == 1
+
+
+def test_nor_a_partition_that_rests_in_the_lake():
+    path = TablePath("db", "t")
+    definition = make_descriptor(
+        {"p": "string", "v": "int"}, partitioned_by=["p"], properties={"table.datalake.enabled": True}
+    )
+    with EmbeddedCluster() as cluster:
+        admin = cluster.connection.admin()
+        admin.create_database("db")
+        admin.create_table(path, definition)
+        admin.create_partition(path, {"p": "x"})
+        admin.drop_partition(path, {"p": "x"})
+        with restarting(cluster) as connection, pytest.raises(PartitionExistsError):
+            connection.admin().create_partition(path, {"p": "x"})

@@ -155,6 +155,8 @@ class KvBucket:
         snapshots = SnapshotStore(
             folder, retained=options.snapshots_retained, bucket=bucket, check=options.check_remote, holds=options.holds
         )
+        # As it is now: when it is altered while the log is replayed, the store follows with the first call after it.
+        definition, schema_id = table.definition, table.schema_id
         fresh = KvStore(table.descriptor, table.schema_id, table.schemas)
         if log.stopped is not None:
             return KvBucket(table, log, fresh, snapshots, options, log.stopped)
@@ -168,7 +170,9 @@ class KvBucket:
             return KvBucket(table, log, fresh, snapshots, options, error)
         if replay.mended:
             logger.info("the previous offsets of %d batches were written again", replay.mended)
-        return KvBucket(table, log, store, snapshots, options)
+        opened = KvBucket(table, log, store, snapshots, options)
+        opened._definition, opened._schema_id = definition, schema_id
+        return opened
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,18 @@ import pytest
 from fluss_lab.client import Connection, LogScanner, ScanRecords
 from fluss_lab.errors import (
     BucketNotFoundError,
+    CorruptDataError,
     InvalidPartitionError,
     InvalidRequestError,
     InvalidSchemaError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
+    ServerUnavailableError,
     TableNotFoundError,
 )
-from fluss_lab.model import OffsetSpec, TableBucket, TableInfo
+from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
+from fluss_lab.records.batch import HEADER_BYTES, read_header
+from fluss_lab.testing import EmbeddedCluster, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -281,3 +285,58 @@ def test_batches_show_themselves(connection, make_table):
     (bucket,) = records.buckets()
     assert len(records.records(bucket)) == 1
     assert records.to_arrow().num_rows == 1
+
+
+def test_nothing_from_behind_damage_comes_before_its_error():
+    """Also when the answers behind it were fetched ahead."""
+    client = {"client.scanner.log.fetch.max-bytes": "64kb", "client.scanner.log.fetch.wait-max-time": "100ms"}
+    path, rows = TablePath("db", "t"), 1100
+    with EmbeddedCluster(lake=False, client=client) as cluster:
+        cluster.connection.admin().create_database("db")
+        cluster.connection.admin().create_table(path, make_descriptor({"id": "bigint"}, buckets=1))
+        with cluster.connection.append_writer(path) as writer:
+            for first in range(0, 20 * rows, rows):
+                writer.append({"id": np.arange(first, first + rows)}).result()
+        (file,) = cluster.folder.glob("tablet/data/t*/b0/*.log")
+        data = bytearray(file.read_bytes())
+        third = sum(read_header(data, at).size for at in (0, read_header(data, 0).size))
+        data[third + HEADER_BYTES + 1000] ^= 1
+        file.write_bytes(data)
+        with cluster.connection.log_scanner(path) as scanner:
+            scanner.subscribe(0, 0)
+            wait_until(lambda: len(scanner._positions._queue) >= 2)
+            found = [offset for batch in scanner.poll(5.0) for offset in batch.records.offsets.to_pylist()]
+            assert found == list(range(2 * rows))
+            with pytest.raises(CorruptDataError):
+                scanner.poll(5.0)
+            assert list(scanner.positions().values()) == [2 * rows]
+
+
+def test_a_schema_that_cannot_be_had_for_a_while_stops_nothing():
+    client = {"client.request-timeout": "1s", "client.scanner.log.fetch.wait-max-time": "100ms"}
+    path = TablePath("db", "t")
+    with (
+        EmbeddedCluster(lake=False) as cluster,
+        Connection(lambda: cluster.address) as other,
+        Connection(lambda: cluster.address, client) as mine,
+    ):
+        other.admin().create_database("db")
+        info = other.admin().create_table(path, make_descriptor({"id": "bigint"}, buckets=1))
+        with mine.log_scanner(path) as scanner:
+            scanner.subscribe(0, 0)
+            other.admin().alter_table(path, add_columns={"v": "int"})
+            append(other, info, [{"id": 1, "v": 1}])
+            wait_until(lambda: bool(scanner._positions._queue))
+            cluster.stop()
+            with pytest.raises(ServerUnavailableError):
+                scanner.poll(30.0)
+            cluster.start()
+            append(other, info, [{"id": 2, "v": 2}])
+            found: list[int] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while len(found) < 2 and time.monotonic() < deadline:
+                try:
+                    found += [row["id"] for batch in scanner.poll(1.0) for row in batch.rows.to_pylist()]
+                except ServerUnavailableError:
+                    continue
+            assert found == [1, 2]

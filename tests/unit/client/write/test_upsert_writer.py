@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_lab.client import Connection, UpsertResult, UpsertWriter, read_range
+from fluss_lab.client import Admin, Connection, UpsertResult, UpsertWriter, read_range
 from fluss_lab.errors import (
+    ConflictError,
     InvalidPartitionError,
     InvalidRecordError,
     InvalidRequestError,
@@ -222,6 +223,49 @@ def test_a_delete_from_a_partition_dropped_meanwhile_is_done(connection, strange
         stranger.admin().drop_partition(info.path, {"p": "a"})
         with pytest.raises(PartitionNotFoundError):
             writer.upsert([{"id": 2, "p": "a"}]).result()
+
+
+def test_what_another_partition_was_dropped_for_is_done_all_the_same(connection, stranger, make_table):
+    """Of buckets whose servers are looked up together one may be gone; the others are not."""
+    info = make_table({"id": "bigint", "p": "string"}, primary_key=["id", "p"], partitioned_by=["p"])
+    with stranger.upsert_writer(info.path) as other:
+        other.upsert([{"id": 1, "p": name} for name in "abcd"]).result()
+    with connection.upsert_writer(info.path) as writer:
+        writer.upsert([{"id": 2, "p": "d"}]).result()
+        stranger.admin().drop_partition(info.path, {"p": "a"})
+        assert dict(writer.delete([{"id": 1, "p": "a"}, {"id": 1, "p": "b"}]).result().offsets) == {("b", 0): ((1, 2),)}
+        stranger.admin().drop_partition(info.path, {"p": "b"})
+        connection.forget_leaders()
+        refused = writer.upsert([{"id": 3, "p": "b"}, {"id": 3, "p": "c"}])
+        with pytest.raises(PartitionNotFoundError):
+            refused.result()
+        assert writer.upsert([{"id": 4, "p": "c"}]).result().rows == 1
+    assert [row[1] for row in changes(connection, info, partition="c")] == [1, 3, 4]
+
+
+def test_a_delete_from_a_partition_that_was_made_again_is_refused_not_taken_for_done(connection, stranger, make_table):
+    info = make_table({"id": "bigint", "p": "string"}, primary_key=["id", "p"], partitioned_by=["p"])
+    with connection.upsert_writer(info.path) as writer:
+        writer.upsert([{"id": 1, "p": "a"}]).result()
+        stranger.admin().drop_partition(info.path, {"p": "a"})
+        with stranger.upsert_writer(info.path) as other:
+            other.upsert([{"id": 1, "p": "a"}]).result()
+        with pytest.raises(ConflictError, match="dropped and made again meanwhile"):
+            writer.delete([{"id": 1, "p": "a"}]).result()
+        assert dict(writer.delete([{"id": 1, "p": "a"}]).result().offsets) == {("a", 0): ((1, 2),)}
+
+
+def test_a_partition_that_is_dropped_as_soon_as_it_is_made_takes_no_rows(connection, stranger, make_table, monkeypatch):
+    info = make_table({"id": "bigint", "p": "string"}, partitioned_by=["p"])
+    create = Admin.create_partitions
+
+    def create_and_drop(self, path, specs, if_not_exists=False):
+        create(self, path, specs, if_not_exists)
+        stranger.admin().drop_partition(path, specs[0])
+
+    monkeypatch.setattr(Admin, "create_partitions", create_and_drop)
+    with connection.append_writer(info.path) as writer, pytest.raises(PartitionNotFoundError, match="nothing was sent"):
+        writer.append([{"id": 1, "p": "x"}])
 
 
 def test_partitions_are_not_made_when_that_is_switched_off(shared_cluster, make_table):
