@@ -347,12 +347,15 @@ class StatisticsPlan:
     ids: Mapping[str, int]
 
     def for_file(self, metadata: Any) -> dict[int, StatisticsCollector]:
-        """Return the plan for one file: without bounds where a bound is a date that Python cannot hold."""
+        """Return the plan for one file: without bounds where a row group has none, or one is a date that Python cannot hold."""
         columns = dict(self.columns)
         for position in range(metadata.num_columns):
             field_id = self.ids[metadata.schema.column(position).path]
             collector = columns[field_id]
-            if isinstance(collector.iceberg_type, _DATED) and not _has_datetimes(metadata, position):
+            if collector.mode == _NONE:
+                continue
+            is_dated = isinstance(collector.iceberg_type, _DATED)
+            if not _is_bounded(metadata, position) or (is_dated and not _has_datetimes(metadata, position)):
                 columns[field_id] = replace(collector, mode=_COUNTS)
         return columns
 
@@ -363,6 +366,18 @@ class StatisticsPlan:
             for field_id, collector in self.columns.items()
         }
         return StatisticsPlan(columns, self.ids)
+
+
+def _is_bounded(metadata: Any, position: int) -> bool:
+    """Return whether every row group says between what a column's values lie.
+
+    Arrow leaves out a bound of more than 4,096 bytes, and pyiceberg then takes the other row groups' bounds for the file's.
+    """
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(position).statistics
+        if statistics is not None and statistics.num_values and not statistics.has_min_max:
+            return False
+    return True
 
 
 def _has_datetimes(metadata: Any, position: int) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 
 from fluss_lab import failpoints
@@ -127,6 +128,28 @@ def test_metrics_modes_are_honoured(lake):
     (file,) = lake.write(table, records(some_rows(100))).files
     assert set(file.lower_bounds) == {4, 5, 6}
     assert set(file.value_counts) == {2, 4, 5, 6}
+
+
+@pytest.mark.parametrize("long", ["b" * 5000, "z" * 5000])
+@pytest.mark.parametrize("kind", ["string", "bytes"])
+def test_a_value_too_long_for_the_statistics_of_its_row_group_leaves_its_column_without_bounds(lake, long, kind):
+    table = lake.table({"id": "int", "s": kind}, properties={"iceberg.write.parquet.row-group-limit": "2"})
+    values = ["a", "a", long, "y"] if kind == "string" else [b"a", b"a", long.encode(), b"y"]
+    rows = pa.RecordBatch.from_pydict({"id": range(4), "s": values}, schema=table.schema.arrow_schema)
+    result = lake.write(table, records(rows))
+    (file,) = result.files
+    assert set(file.lower_bounds) == set(file.upper_bounds) == {1, 3, 4, 5}
+    assert (file.value_counts[2], file.null_value_counts[2]) == (4, 0)
+    lake.commit(table, result)
+    found = lake.load(table).scan(row_filter=EqualTo("s", values[3])).to_arrow()
+    assert found["id"].to_pylist() == [3]
+
+
+def test_a_row_group_of_nulls_alone_leaves_its_column_its_bounds(lake):
+    table = lake.table({"id": "int", "s": "string"}, properties={"iceberg.write.parquet.row-group-limit": "2"})
+    rows = pa.RecordBatch.from_pydict({"id": range(4), "s": ["a", "b", None, None]}, schema=table.schema.arrow_schema)
+    (file,) = lake.write(table, records(rows)).files
+    assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"a", b"b")
 
 
 def test_data_path_and_object_storage_layout(lake):
