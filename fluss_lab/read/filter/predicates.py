@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.read.filter.arrow_expression import expression_of
+from fluss_lab.read.filter.text_patterns import match_pattern
 
 #: Leaves of one filter, once comparisons of one column with = or != are folded into one leaf. Arrow looks at a batch once
 #: for each: 2,000 take about a second for 65,536 rows.
@@ -252,7 +253,7 @@ def to_arrow(node: Predicate) -> pc.Expression:
             nan = node.column.field().is_nan()
             return ~nan if node.negated else nan
         case Like():
-            like = pc.match_like(node.column.field(), node.pattern)
+            like = match_pattern(node.column.field(), node.pattern)
             return ~like if node.negated else like
         case Applied():
             expression = expression_of(node.form)

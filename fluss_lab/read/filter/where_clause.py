@@ -34,6 +34,7 @@ from fluss_lab.read.filter.computed_values import Term
 from fluss_lab.read.filter.predicates import Applied, Constant, Predicate, Reference, junction, negate
 from fluss_lab.read.filter.sql_functions import function
 from fluss_lab.read.filter.sql_parser import DEPTH_MAX, parse_condition, span, syntax_error
+from fluss_lab.read.filter.text_patterns import match_pattern
 from fluss_lab.read.filter.typed_conditions import Conditions, checked_pattern, fit_literal
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
@@ -165,7 +166,7 @@ class _Reading:
             raise InvalidFilterError(f"LIKE is of text only, found {computed_values.type_kind(term.type)}")
         return _applied(
             computed_values.call(
-                pc.match_like, computed_values.cast(term, pa.string()), pattern=checked_pattern(pattern)
+                match_pattern, computed_values.cast(term, pa.string()), pattern=checked_pattern(pattern)
             )
         )
 

@@ -1,10 +1,13 @@
 """Filters mean what they say: SQL against a plain evaluation, other forms against SQL, pruning against the rows."""
 
 import datetime as dt
+import random
+import re
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg import expressions
 from pyiceberg.expressions.visitors import bind, expression_evaluator
@@ -195,6 +198,31 @@ def test_sql_agrees_with_three_valued_logic_by_hand(seed):
     for _ in range(300):
         text, evaluate = source.condition()
         assert kept(text, **columns) == [place for place, row in enumerate(rows) if evaluate(row) is True], text
+
+
+def test_an_escaped_pattern_keeps_the_rows_that_python_keeps(seed):
+    rng = random.Random(seed)
+    texts = ["".join(rng.choices("a%_\\.\n é", k=rng.randint(0, 4))) for _ in range(300)]
+    signs = {
+        "%": ".*", "_": ".", r"\%": "%", r"\_": "_", r"\\": r"\\", "a": "a", ".": r"\.", "\n": "\n", " ": " ", "é": "é",
+    }  # fmt: skip
+    for _ in range(200):
+        chosen = [*rng.choices(list(signs), k=rng.randint(0, 3)), rng.choice([r"\%", r"\_", r"\\"])]
+        rng.shuffle(chosen)
+        regex = re.compile("".join(signs[sign] for sign in chosen), re.DOTALL)
+        rows = [row for row, text in enumerate(texts) if regex.fullmatch(text)]
+        pattern = "".join(chosen)
+        assert kept(f"s like '{pattern}'", s=texts) == rows, pattern
+        assert kept(f"s || '' like '{pattern}'", s=texts) == rows, pattern
+        assert kept(f"s not like '{pattern}'", s=[*texts, None]) == sorted({*range(len(texts))} - {*rows}), pattern
+
+
+@pytest.mark.parametrize("prefix", ["C:\\tmp", "a\\", "a%", "\\\\"])
+def test_a_text_that_begins_with_a_backslash_or_wildcard_as_written_is_found(prefix):
+    texts = [f"{prefix}x", prefix, prefix.replace("\\", "\\\\"), prefix[:-1], "ab", None]
+    rows = [row for row, text in enumerate(texts) if text is not None and text.startswith(prefix)]
+    for where in (pc.starts_with(pc.field("s"), prefix), ice.StartsWith("s", prefix), f"starts_with(s, '{prefix}')"):
+        assert kept(where, s=texts) == rows
 
 
 def test_a_decided_filter_keeps_the_same_rows(seed):
