@@ -274,9 +274,10 @@ def _among(node: Among) -> pc.Expression:
     if node.negated and node.with_null:
         return pc.scalar(False)
     field = node.column.field()
-    values = [value.as_py() for value in node.values]
-    if pa.types.is_floating(node.column.type) and 0.0 in values:
-        values += [0.0, -0.0]  # equal, but two values to `isin`
+    # As scalars: Python's times end at microseconds.
+    values = list(node.values)
+    if pa.types.is_floating(node.column.type) and any(value.as_py() == 0 for value in values):
+        values += [pa.scalar(zero, node.column.type) for zero in (0.0, -0.0)]  # equal, but two values to `isin`
     # `isin` is false, not null, for a null.
     found = field.isin(pa.array(values, node.column.type)) if values else pc.scalar(False)
     return ~found & field.is_valid() if node.negated else found

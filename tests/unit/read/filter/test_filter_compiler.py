@@ -217,6 +217,23 @@ def test_an_escaped_pattern_keeps_the_rows_that_python_keeps(seed):
         assert kept(f"s not like '{pattern}'", s=[*texts, None]) == sorted({*range(len(texts))} - {*rows}), pattern
 
 
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("t in ('00:00:00.000000001', '00:00:00.000001001')", [1, 2]),
+        ("t = '00:00:00.000000001' or t = '12:00:00'", [1]),
+        ("t not in ('00:00:00.000000001')", [0, 2]),
+        ("t != '00:00:00.000000001' and t != '00:00:00.000001001'", [0]),
+        (pc.field("t").isin(pa.array([1, 0], pa.time64("ns"))), [0, 1]),
+    ],
+    ids=str,
+)
+def test_a_list_of_times_is_exact_to_the_nanosecond(where, rows):
+    schema = make_schema({"t": "time(9)"})
+    times = pa.table({"t": pa.array([0, 1, 1001, None], pa.time64("ns")), "row": range(4)})
+    assert times.filter(compile_filter(where, schema).expression)["row"].to_pylist() == rows
+
+
 @pytest.mark.parametrize("prefix", ["C:\\tmp", "a\\", "a%", "\\\\"])
 def test_a_text_that_begins_with_a_backslash_or_wildcard_as_written_is_found(prefix):
     texts = [f"{prefix}x", prefix, prefix.replace("\\", "\\\\"), prefix[:-1], "ab", None]
