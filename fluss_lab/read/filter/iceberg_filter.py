@@ -126,6 +126,8 @@ def _pruning(node: tree.Predicate) -> Any:
             return ice.AlwaysTrue() if node.value else ice.AlwaysFalse()
         case tree.Junction():
             return tree.balance([_pruning(part) for part in node.parts], ice.And if node.all_of else ice.Or)
+        case tree.Null() if not node.negated and len(node.column.path) > 1:
+            return ice.AlwaysTrue()  # to pyiceberg a NOT NULL field is never null, within a null ROW it is
         case tree.Null():
             return (ice.NotNull if node.negated else ice.IsNull)(str(node.column))
         case tree.Compare():

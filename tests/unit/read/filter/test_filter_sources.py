@@ -59,6 +59,27 @@ def literal(value):
     raise AssertionError(value)
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("r.x is null", [1, 2]), ("not (r.x is not null)", [1, 2]), ("r.x is not null", [0]), ("r is null", [1, 2])],
+)
+def test_a_field_that_is_not_null_is_null_within_a_null_row(cluster, where, expected):
+    connection = cluster.connection
+    path = TablePath("db", "null_rows")
+    connection.admin().create_database("db", if_not_exists=True)
+    descriptor = make_descriptor({"id": "int", "r": "row<x int not null>"}, properties={"table.datalake.enabled": True})
+    info = connection.admin().create_table(path, descriptor, if_not_exists=True)
+    reader = TableReader(connection, path)
+    if not reader.scan().count():
+        with connection.append_writer(path) as writer:
+            writer.append([{"id": 0, "r": {"x": 1}}, {"id": 1, "r": None}, {"id": 2, "r": None}])
+        run_round(connection, connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
+    found = reader.scan(where=where, with_source=True).to_arrow()
+    assert sorted(found["id"].to_pylist()) == expected
+    assert set(found["_source"].to_pylist()) == {"lake"}
+    assert reader.scan(where=where).count() == len(expected)
+
+
 def conditions(rng):
     """Yield SQL over every column."""
     rows = [all_types_row(n) for n in range(ROWS)]

@@ -11,7 +11,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 
 from fluss_lab import failpoints
-from fluss_lab.errors import CorruptDataError, InternalError, StorageError
+from fluss_lab.errors import CorruptDataError, InternalError, StorageError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import make_schema
 from tests.unit.lake.conftest import EPOCH_MS, records
@@ -150,6 +150,38 @@ def test_a_row_group_of_nulls_alone_leaves_its_column_its_bounds(lake):
     rows = pa.RecordBatch.from_pydict({"id": range(4), "s": ["a", "b", None, None]}, schema=table.schema.arrow_schema)
     (file,) = lake.write(table, records(rows)).files
     assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"a", b"b")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("row<x int not null>", [{"x": 1}, None, {"x": 2}]),
+        ("row<x int not null, s string not null, b boolean not null>", [None, {"x": 1, "s": "a", "b": True}]),
+        ("row<r row<x int not null> not null>", [{"r": {"x": 1}}, None]),
+        ("row<r row<x int not null>>", [{"r": {"x": 1}}, {"r": None}, None]),
+        ("row<a array<row<x int not null>> not null, y int>", [{"a": [{"x": 1}, None], "y": None}, None, {"a": []}]),
+        ("row<m map<string, row<x int not null>> not null>", [{"m": {"k": {"x": 1}, "n": None}}, None, {"m": {}}]),
+        ("array<row<x int not null>>", [[{"x": 1}, None], None, [], [None]]),
+        ("map<string, row<x int not null>>", [{"k": {"x": 1}, "n": None}, None]),
+    ],
+)
+def test_a_null_row_with_fields_that_are_not_null_is_written(lake, kind, values):
+    table = lake.table({"r": kind})
+    column = pa.array([*values, *values], table.schema.arrow_schema.field("r").type)
+    for part in (column, column[1:]):
+        rows = pa.RecordBatch.from_arrays([part], schema=table.schema.arrow_schema)
+        (file,) = lake.write(table, records(rows)).files
+        assert parquet(file).read(columns=["r"]).column("r").to_pylist() == part.to_pylist()
+
+
+def test_a_null_field_that_is_not_null_of_a_row_that_is_there_is_refused(lake):
+    table = lake.table({"r": "row<x int not null>"})
+    column = pa.StructArray.from_arrays([pa.array([1, None, None], pa.int32())],
+                                        fields=list(table.schema.arrow_schema.field("r").type),
+                                        mask=pa.array([False, True, False]))  # fmt: skip
+    rows = pa.RecordBatch.from_arrays([column], schema=table.schema.arrow_schema)
+    with pytest.raises(UnsupportedError, match="column 'r' holds a value"):
+        lake.write(table, records(rows))
 
 
 def test_data_path_and_object_storage_layout(lake):
