@@ -20,6 +20,7 @@ from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
     StatisticsCollector,
+    StatsAggregator,
     data_file_statistics_from_parquet_metadata,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -392,6 +393,18 @@ def _has_datetimes(metadata: Any, position: int) -> bool:
     return True
 
 
+def _is_writable(bounds: StatsAggregator) -> bool:
+    """Return whether a column's bounds have bytes.
+
+    An upper bound that is cut off ends in the next character, and after U+D7FF that is none that UTF-8 has.
+    """
+    try:
+        bounds.max_as_bytes()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def data_file(
     finished: FinishedParquet,
     plan: StatisticsPlan,
@@ -415,6 +428,9 @@ def data_file(
     """
     metadata = finished.metadata
     statistics = data_file_statistics_from_parquet_metadata(metadata, plan.for_file(metadata), dict(plan.ids))
+    for field_id, bounds in list(statistics.column_aggregates.items()):
+        if not _is_writable(bounds):
+            del statistics.column_aggregates[field_id]
     file = DataFile.from_args(
         content=DataFileContent.DATA if equality_ids is None else DataFileContent.EQUALITY_DELETES,
         file_path=finished.location,

@@ -152,6 +152,17 @@ def test_a_row_group_of_nulls_alone_leaves_its_column_its_bounds(lake):
     assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"a", b"b")
 
 
+def test_a_text_whose_upper_bound_would_end_in_half_a_surrogate_leaves_its_column_without_bounds(lake):
+    table = lake.table({"id": "int", "s": "string", "whole": "string"})
+    text = "a" * 15 + "\ud7ff"
+    rows = pa.RecordBatch.from_pylist([{"id": 0, "s": f"{text}tail", "whole": text}], schema=table.schema.arrow_schema)
+    result = lake.write(table, records(rows))
+    (file,) = result.files
+    assert set(file.lower_bounds) == set(file.upper_bounds) == {1, 3, 4, 5, 6}
+    assert (file.value_counts[2], file.null_value_counts[2], file.upper_bounds[3]) == (1, 0, text.encode())
+    assert lake.rows(table, lake.commit(table, result)).to_pylist() == rows.to_pylist()
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
