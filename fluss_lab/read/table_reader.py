@@ -330,6 +330,7 @@ class TableReader:
             PartitionNotFoundError: A partition of one of the two moments was dropped with its rows.
             InvalidTimestampError: A time cannot be read, or is after the servers' clock.
             LakeSnapshotNotFoundError: The cluster knows no such lake snapshot.
+            CorruptDataError, StorageError, UnavailableError: Of a bucket it was not known how far it went at one of the two.
 
         Cost: the log between the two is read now; memory is what changed.
         """

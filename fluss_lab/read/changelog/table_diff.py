@@ -173,7 +173,8 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
         OffsetOutOfRangeError: What happened in between is no longer all available; the text names the earliest that is.
         PartitionNotFoundError: A partition of one of the two moments was dropped with its rows.
         TableNotFoundError: One of the moments is of another table, dropped since.
-        CorruptDataError: Bytes failed their checks.
+        CorruptDataError, StorageError, UnavailableError: Bytes failed their checks; or of a bucket it was not known how far
+            it went at one of the moments.
 
     Cost: the log between the two is read, short ranges once, long ones twice. Memory: what changed.
     """
@@ -189,10 +190,11 @@ def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> l
     """Return the range of each bucket between two moments, and whether it leads from the first to the second.
 
     Raises:
-        OffsetOutOfRangeError, PartitionNotFoundError, TableNotFoundError: As `diff`.
+        FlussError: As `diff`.
     """
     for point in (before, after):
         source.check_table(point.path, point.table_id, "read point")
+        point.check_known()  # such a bucket would pass for one that had nothing
     stops = [
         {TableBucket(point.table_id, each.partition_id, each.bucket): each.stop for each in point.buckets}
         for point in (before, after)

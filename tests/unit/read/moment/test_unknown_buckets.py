@@ -15,6 +15,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, StorageError
 from fluss_lab.model import OffsetSpec, TablePath
 from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import plan_repair
@@ -166,6 +167,17 @@ def test_a_point_of_some_buckets_is_none_of_the_others(broken):
         with pytest.raises(StorageError, match="bucket 0"):
             read()
     assert table.scan(read_point=kept, buckets=[1]).count() > 0
+
+
+def test_a_point_of_some_buckets_is_not_compared_with_others(broken):
+    table = broken.lab.table("db.tiered")
+    reader = TableReader(broken.cluster.connection, table.path)
+    whole, some = table.read_point(as_of=broken.snapshots["tiered"]), table.scan(buckets=[1]).read_point
+    for before, after in ((whole, some), (some, whole), (some, some)):
+        for read in (table.diff, lambda *points: list(reader.counted_diff(*points, 10))):
+            with pytest.raises(StorageError, match="bucket 0"):
+                read(before, after)
+    assert not table.diff(whole, whole)
 
 
 def test_what_a_lake_snapshot_holds_of_an_unknown_bucket_can_be_read(broken):
