@@ -240,7 +240,7 @@ class RowPages(Closing):
         stop = first_row + count if limit is None else min(first_row + count, limit)
         pieces: list[_Piece] = []
         # Behind a limit nothing is wanted, but whether there are so many is to be known.
-        row = min(first_row, stop - 1)
+        row = max(0, min(first_row, stop - 1))
         turn = object()
         while row < stop and (self.total is None or row < self.total):
             if self._turn is not turn:

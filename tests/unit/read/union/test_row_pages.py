@@ -374,6 +374,20 @@ def test_a_table_without_rows_has_empty_pages(make_table):
         check(page)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_pages_of_no_rows_asked_for_are_empty(make_table, make_keyed, seed, first):
+    rng = random.Random(seed)
+    table, keyed = make_table(partitioned=False), make_keyed()
+    table.append_random(rng, 20, ["2013-01"])
+    keyed.write(rng, 20)
+    for reader, asked in ((table.reader(), {}), (table.reader(), {"where": WHERE}), (keyed.reader(), {})):
+        with reader.scan(limit=0, **asked).pages() as pages:
+            page = pages.page(first, 10)
+            assert (page.rows.num_rows, page.places.num_rows, page.total, page.at_least) == (0, 0, 0, 0)
+            assert page.rows.schema == pages.schema
+            check(page)
+
+
 def test_times_are_left_out_on_request(make_table):
     table = make_table(partitioned=False)
     table.append_random(random.Random(1), 20, ["2013-01"])
