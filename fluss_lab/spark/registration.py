@@ -29,10 +29,14 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
         return
     # Here, for processes that plan a read import what is around this module.
     from fluss_lab.spark.data_source import source_type
+    from fluss_lab.spark.session.spark_session import FIELD_IDS, as_active
     from fluss_lab.spark.source.spark_types import allow_time
 
-    _register_source(session, source_type(defaults or {}))
+    with as_active(session):  # Spark compares with the sources of the active session, which has one of that name
+        _register_source(session, source_type(defaults or {}))
     allow_time(session)
+    for key, value in FIELD_IDS.items():
+        session.conf.set(key, value)  # without it columns that are named by their ids alone would be null
     session.conf.set(_REGISTERED, known)
 
 

@@ -126,6 +126,18 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_session_that_passes_over_damage_does_not_do_so_here",),
     ),
     Mutant(
+        "filters_of_floats_pushed_to_files", "P4", FILES,
+        "(place.named and not _misleads(field.dataType))",
+        "place.named",
+        (f"{IN_UNION}::test_a_zero_s_sign_and_nan_mislead_nobody_who_filters_a_frame",),
+    ),
+    Mutant(
+        "ids_of_columns_left_to_the_session", "P4", "fluss_lab/spark/registration.py",
+        "        session.conf.set(key, value)  #",
+        "        session.conf.get(key)  #",
+        ("tests/spark/test_lab_sql.py::test_a_session_that_finds_columns_by_name_gives_the_same_rows",),
+    ),
+    Mutant(
         "dead_rows_of_files_given_by_spark", "P4", KEYED,
         "read.splits, schema, tail, where=is_alive, helpers=read.helpers)",
         "read.splits, schema, tail)",

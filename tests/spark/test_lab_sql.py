@@ -317,3 +317,12 @@ def test_a_statement_reads_a_table_at_a_moment_of_its_own(lab, clause, alias):
 def test_a_moment_that_cannot_be_is_refused(lab, clause, words):
     with pytest.raises(InvalidError, match=re.escape(words)):
         lab.sql(f"select * from nyc.log {clause}")
+
+
+def test_a_session_that_finds_columns_by_name_gives_the_same_rows(lab):
+    table = lab.create_table("nyc.ratios", {"id": "int", "ratio": "double"}, properties=LAKE)
+    table.append([{"id": number, "ratio": number / 4} for number in range(8)])
+    table.tier()
+    session = lab.spark.newSession()
+    session.conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
+    assert one(lab.sql("select count(ratio), sum(ratio) from nyc.ratios where ratio > 1", session=session)) == (3, 4.5)

@@ -151,6 +151,47 @@ def test_a_zero_s_sign_and_nan_mislead_nobody_in_a_file(session, cluster, where,
     assert scan_to_spark(session, reader.scan(where=where)).count() == count
 
 
+#: Zeros and NaN among nulls, and NaN beside one number: of each, a file.
+ODD = [[-0.0, -0.0, -0.0, math.nan, None], [1.0, math.nan]]
+#: By which statistics and dictionaries of files would leave rows out.
+MISLEADING = ["{} > 5", "{} != 1", "{} = double('NaN')", "{} = 0", "{} in (0, 7)", "not ({} <= 1)", "{} is not null"]
+
+
+@pytest.fixture(scope="module", params=["log", "keyed"])
+def odd_numbers(request, cluster):
+    """The rows, and a reader of a table that has them in the lake."""
+    path, key = TablePath("db", f"odd_{request.param}"), ["id"] if request.param == "keyed" else None
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    columns = {"id": "int", "v": "double", "f": "float", "s": "row<x double>"}
+    info = admin.create_table(
+        path, make_descriptor(columns, primary_key=key, properties={"table.datalake.enabled": True})
+    )
+    rows = [
+        [{"id": 10 * part + n, "v": v, "f": v, "s": {"x": v}} for n, v in enumerate(ODD[part])] for part in range(2)
+    ]
+    for part in rows:
+        if key is None:
+            with cluster.connection.append_writer(path) as appender:
+                appender.append(part)
+        else:
+            with cluster.connection.upsert_writer(path) as upserter:
+                upserter.upsert(part)
+        tier(cluster, info)
+    return rows[0] + rows[1], TableReader(cluster.connection, path)
+
+
+@pytest.mark.parametrize("column", ["v", "f", "s.x"])
+def test_a_zero_s_sign_and_nan_mislead_nobody_who_filters_a_frame(session, odd_numbers, column):
+    rows, reader = odd_numbers
+    expected = session.createDataFrame(rows, "id int, v double, f float, s struct<x: double>")
+    frame = scan_to_spark(session, reader.scan())
+    for condition in MISLEADING:
+        found = frame.where(condition.format(column))
+        assert found.count() == expected.where(condition.format(column)).count(), condition
+        assert "BatchScan" not in found._jdf.queryExecution().toString(), "files are the JVM's to read"
+
+
 @pytest.mark.parametrize(
     ("point", "asked"),
     [

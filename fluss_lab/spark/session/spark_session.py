@@ -9,8 +9,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,15 +33,19 @@ _PINNED: Final = "PYSPARK_PIN_THREAD"
 #: All cores, each task up to three times: plain ``local[*]`` never tries a failed task again.
 DEFAULT_MASTER = "local[*,3]"
 
+#: Columns of lake files go by Iceberg's field ids; files without ids (the user's own) go by name.
+FIELD_IDS: Final = {
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+}
+
 #: May be set on any session, also one that was not made here.
 _RUNTIME = {
+    **FIELD_IDS,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # mapInArrow goes by position, not by name: a mistake must be an error, not swapped columns.
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    # Columns of lake files go by Iceberg's field ids; files without ids (the user's own) go by name.
-    "spark.sql.parquet.fieldId.read.enabled": "true",
-    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
     # Without it a frame's _repr_html_ is None.
     "spark.sql.repl.eagerEval.enabled": "true",
 }
@@ -179,6 +183,21 @@ def session_plan(
         settings |= {"spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS_A_CORE * (os.cpu_count() or 1))}
     settings |= placement.settings()
     return settings | {"spark.master": master, "spark.app.name": app_name}, environment
+
+
+@contextmanager
+def as_active(session: SparkSession) -> Iterator[None]:
+    """Have the JVM take a session for the one of this thread while the block runs, as Spark's own calls of it do."""
+    kind = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = kind.getActiveSession()
+    kind.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            kind.setActiveSession(before.get())
+        else:
+            kind.clearActiveSession()
 
 
 def _active() -> SparkSession | None:

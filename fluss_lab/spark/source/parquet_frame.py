@@ -33,8 +33,9 @@ _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshol
 def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = True) -> T.StructType:
     """Return columns as they are found in files: by field id, and named as a filter may be pushed to them.
 
-    Spark finds columns by id but pushes filters by name. Where a name may mean something else in some file, the column
-    is read under a name that no file has, which costs the pushed filter and nothing else.
+    Spark finds columns by id but pushes filters by name. Where a name may mean something else in some file, or files would
+    mislead their reader about values, the column is read under a name that no file has, which costs the pushed filter and
+    nothing else.
 
     Args:
         source: The table.
@@ -48,9 +49,23 @@ def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = Tr
     for field in schema.fields:
         place = known.get(field.name)
         metadata: dict[str, Any] = {} if place is None else {FIELD_ID: place.field_id}
-        name = field.name if place is None or place.named else f"__f{place.field_id}"
+        is_pushed = place is None or (place.named and not _misleads(field.dataType))
+        name = field.name if place is None or is_pushed else f"__f{place.field_id}"
         fields.append(T.StructField(name, field.dataType, True, metadata))
     return T.StructType(fields)
+
+
+def _misleads(dtype: T.DataType) -> bool:
+    """Return whether a filter of a type that is pushed to files may lose rows.
+
+    Statistics of floating-point numbers leave NaN out, which Spark sorts above all numbers, and what they are stored by
+    distinguishes -0.0 from 0.0, which are equal. No filter reaches into arrays and maps.
+    """
+    from pyspark.sql import types as T  # noqa: N812
+
+    if isinstance(dtype, T.StructType):
+        return any(_misleads(field.dataType) for field in dtype.fields)
+    return isinstance(dtype, T.FloatType | T.DoubleType)
 
 
 def parquet_frame(
