@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_SQL = "tests/spark/test_lab_sql.py"
+SQL = "tests/spark/test_sql_spark.py"
 LOOKUPS = "tests/unit/spark/lookup/test_lookup_sql.py"
 COLUMNS = "tests/unit/spark/lookup/test_join_columns.py"
 LOOKED_UP = "tests/spark/test_lookup_sql_spark.py"
@@ -14,6 +15,12 @@ SPARK_STATEMENTS = (
         "        if resolve(list(path)) is not None:",
         "        if not path:",
         (f"{IN_SQL}::test_statements_that_write_to_a_table_say_how_it_is_done",),
+    ),
+    Mutant(
+        "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "            if key[0] in contested\n",
+        "            if key[0] in contested and not views\n",
+        (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
     ),
     Mutant(
         "starts_of_streams_checked_by_the_query", "P4", "fluss_lab/spark/source/table_frame.py",

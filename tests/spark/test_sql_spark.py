@@ -1,6 +1,7 @@
 """Spark SQL over tables that only `resolve` knows, written in every way that SQL allows."""
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from fluss_lab.spark.source.spark_sql import sql
 
@@ -22,6 +23,7 @@ def run(session, asked):
     frames = {
         ("nyc", "flights"): session.createDataFrame([(1, "JFK"), (2, "LGA"), (3, "JFK")], "id int, origin string"),
         ("nyc", "planes"): session.createDataFrame([(1, "Boeing"), (3, "Airbus")], "id int, maker string"),
+        ("old", "flights"): session.createDataFrame([(2, "BOS"), (4, "SFO")], "id int, origin string"),
     }
 
     def resolve(parts):
@@ -71,6 +73,46 @@ def test_tables_are_known_by_their_paths(session, run, text, rows):
     assert {each.name for each in session.catalog.listTables()} == before
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("select nyc.flights.id from nyc.flights where exists (select 1 from old.flights where old.flights.id = nyc.flights.id)",
+         [(2,)]),
+        ("select nyc.flights.id from nyc.flights where nyc.flights.id in (select old.flights.id from old.flights where "
+         "old.flights.origin <> nyc.flights.origin)", [(2,)]),
+        ("select nyc.flights.origin, old.flights.origin from nyc.flights join old.flights on nyc.flights.id = old.flights.id",
+         [("LGA", "BOS")]),
+        ("select old.flights.*, o.id from nyc.flights join old.flights using (id) join old.flights o using (id)", [(2, "BOS", 2)]),
+        ("select id from nyc.flights where exists (select 1 from nyc.planes as flights where flights.id = nyc.flights.id) order by 1",
+         [(1,), (3,)]),
+        ("with flights as (select 3 as id) select nyc.flights.origin from nyc.flights where nyc.flights.id in (select flights.id from flights)",
+         [("JFK",)]),
+        ("select flights.id from nyc.flights where nyc.flights.id = 1 union all select flights.id from old.flights where "
+         "old.flights.id = 4 order by 1", [(1,), (4,)]),
+        ("select count(*) from nyc.flights where nyc.flights.id = (select max(nyc.flights.id) from nyc.flights, old.flights)", [(1,)]),
+        ("select nyc.flights.id from nyc.flights as flights where nyc.flights.id = 2", [(2,)]),
+    ],
+)  # fmt: skip
+def test_tables_of_one_name_in_several_databases_are_told_apart(session, run, text, rows):
+    before = {each.name for each in session.catalog.listTables()}
+    assert run(text) == rows
+    assert {each.name for each in session.catalog.listTables()} == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select nyc.flights.id from nyc.flights f, old.flights",
+        "select nyc.flights.id from old.flights where exists (select 1 from nyc.flights)",
+        "select nyc.flights.id from nyc.flights tablesample (2 rows), old.flights",
+        "select flights.id from nyc.flights, old.flights where nyc.flights.id = old.flights.id",
+    ],
+)
+def test_a_column_of_no_table_or_of_two_is_an_error(run, text):
+    with pytest.raises(AnalysisException, match=r"UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE"):
+        run(text)
+
+
 def test_a_table_is_asked_for_once(run, asked):
     run("select * from nyc.flights a join nyc.flights b on a.id = b.id where a.id in (select id from nyc.flights)")
     assert asked == [("nyc", "flights")]
@@ -91,6 +133,31 @@ def test_a_view_made_of_a_table_goes_on_working(session, run):
         for each in session.catalog.listTables():
             if each.name.startswith("__fluss_lab_"):
                 session.catalog.dropTempView(each.name)
+
+
+def _private_views(session):
+    return [each.name for each in session.catalog.listTables() if each.name.startswith("__fluss_lab_")]
+
+
+def test_a_view_made_anew_leaves_nothing_of_what_it_was(session, run):
+    other = (
+        "create temporary view other as select old.flights.id from old.flights, nyc.flights where nyc.flights.id = 2"
+    )
+    try:
+        run(other)
+        for text in ("select id from nyc.flights", "select p.id from nyc.planes p, nyc.flights f where p.id = f.id"):
+            run(f"create or replace temporary view mine as {text}")
+            found = run("select count(*) from mine")
+        assert found == [(2,)]
+        with pytest.raises(AnalysisException):
+            run("create temporary view mine as select id from old.flights")
+        assert len(_private_views(session)) == 4
+        run("create or replace temporary view mine as select 1 as id")
+        assert len(_private_views(session)) == 2
+        assert run("select * from other order by 1") == [(2,), (4,)]
+    finally:
+        for name in ("mine", "other", *_private_views(session)):
+            session.catalog.dropTempView(name)
 
 
 def test_what_resolve_does_not_know_goes_to_spark(session, run, asked):

@@ -1,19 +1,16 @@
 """Statements with lookup joins: each join is made of frames, and stands in the statement as a relation whose columns keep their names.
 
-The frame's plan is what a function of the session returns, one with a private name that the statement calls in FROM: unlike
-a view, it gives its columns no new qualifier, so that ``f.x``, ``p.*`` and all else in the statement mean what they say. The
-functions go when the statement has been analysed.
+The statement calls a function for it (`NamedRelations`), so that ``f.x``, ``p.*`` and all else in it mean what they say.
 """
 
 from __future__ import annotations
 
 import inspect
-import uuid
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fluss_lab.lookup.lookup_interfaces import LookupTableSource
 from fluss_lab.lookup.lookup_options import AUTO, LOOKUP_OPTIONS, UPDATE_STRATEGY
@@ -24,6 +21,7 @@ from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
+from fluss_lab.spark.named_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualified
 from fluss_lab.spark.source.spark_columns import quoted
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 HINT_OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
     name: option.parse for name, option in LOOKUP_OPTIONS.items()
 }
-_PREFIX: Final = "__fluss_lab_join_"
 _PACKAGE: Final = "fluss_lab"
 
 
@@ -95,7 +92,7 @@ def run_lookups(
     """
     for text in statement.warnings:
         warnings.warn(text, stacklevel=_levels_to_caller())
-    with _Relations(session) as relations:
+    with NamedRelations(session) as relations:
         made: list[tuple[Place, str]] = []
         for join in statement.joins:
             frame = _SqlJoin(statement, join, table_of, relations, run, made).frame()
@@ -105,7 +102,7 @@ def run_lookups(
         if made and keeps_text(text):
             relations.keep()
         # Spark explains a stream when its plan says that it is one, which one out of a text does not.
-        return _frame(session, _plan(result)) if made and result.isStreaming else result
+        return frame_of(session, analysed_plan(result)) if made and result.isStreaming else result
 
 
 def _levels_to_caller() -> int:
@@ -116,36 +113,6 @@ def _levels_to_caller() -> int:
     return level
 
 
-class _Relations:
-    """Frames that statements of a session know by names; forgotten at the end."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._session = session
-        self._names: list[str] = []
-
-    def __enter__(self) -> _Relations:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for name in self._names:
-            self._session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
-
-    def add(self, frame: DataFrame) -> str:
-        """Return the name by which ``FROM name()`` is a frame now."""
-        name = f"{_PREFIX}{uuid.uuid4().hex}"
-        jvm: Any = self._session._jvm
-        # A map with a default is a function that returns it, whatever it is called with.
-        functions = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        registry = self._session._jsparkSession.sessionState().tableFunctionRegistry()
-        registry.createOrReplaceTempFunction(name, functions.withDefaultValue(_plan(frame)), "scala_udf")
-        self._names.append(name)
-        return name
-
-    def keep(self) -> None:
-        """Have them stay as long as the session."""
-        self._names.clear()
-
-
 class _SqlJoin:
     """One lookup join of a statement."""
 
@@ -154,7 +121,7 @@ class _SqlJoin:
         statement: LookupStatement,
         join: LookupJoin,
         table_of: Callable[[LookupJoin, bool], JoinedTable],
-        relations: _Relations,
+        relations: NamedRelations,
         run: Callable[[str], DataFrame],
         made: Sequence[tuple[Place, str]],
     ) -> None:
@@ -202,7 +169,7 @@ class _SqlJoin:
         chosen = [(each.alias, each.name, each.qualifier) for each in stream]
         chosen += [(outputs[column], name, own) for name, column in wanted.items()]
         named = joined.select(*[F.col(quoted(alias)).alias(name) for alias, name, _ in chosen])
-        return _qualified(named, [qualifier for _, _, qualifier in chosen])
+        return qualified(named, [qualifier for _, _, qualifier in chosen])
 
     def _with(self) -> str:
         """Return the WITH clause of what the left side needs."""
@@ -217,13 +184,13 @@ class _SqlJoin:
         bare = {path[-1].lower(): path for path in self._join.bare}
         names = _Names(())
         columns = []
-        for attribute in _attributes(frame):
-            qualifier = tuple(_each(attribute.qualifier()))
+        for attribute in attributes(frame):
+            qualifier = tuple(each_of(attribute.qualifier()))
             # A table of the lab without an alias is known by its path too.
             if len(qualifier) == 1:
                 qualifier = bare.get(qualifier[0].lower(), qualifier)
             columns.append(StreamColumn(qualifier, attribute.name(), names.new(attribute.name())))
-        return _qualified(frame, [each.qualifier for each in columns]), columns
+        return qualified(frame, [each.qualifier for each in columns]), columns
 
 
 class _Names:
@@ -240,39 +207,3 @@ class _Names:
             name = f"{wanted}_{number}"
         self._taken.add(name.lower())
         return name
-
-
-# -- plans ------------------------------------------------------------------------------------------------------------
-
-
-def _plan(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
-def _attributes(frame: DataFrame) -> list[Any]:
-    return list(_each(_plan(frame).output()))
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    for index in range(sequence.size()):
-        yield sequence.apply(index)
-
-
-def _qualified(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataFrame:
-    """Return a frame whose columns have these names before their own."""
-    session = frame.sparkSession
-    jvm: Any = session._jvm
-    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
-    columns = [
-        attribute.withQualifier(sequence(list(qualifier)))
-        for attribute, qualifier in zip(_attributes(frame), qualifiers, strict=True)
-    ]
-    plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), _plan(frame))
-    return _frame(session, plan)
-
-
-def _frame(session: SparkSession, plan: Any) -> DataFrame:
-    from pyspark.sql import DataFrame
-
-    jvm: Any = session._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fluss_lab.errors import (
     InvalidNameError,
@@ -21,9 +19,11 @@ from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
+from fluss_lab.spark.named_relations import NamedRelations, qualified
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.spark_columns import quoted
 from fluss_lab.spark.source.table_frame import scan_to_spark
+from fluss_lab.spark.statement_names import StatementNames, TableKey, names_in, parsed_plan
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,29 +33,11 @@ if TYPE_CHECKING:
     from fluss_lab.spark.lookup.lookup_relation import JoinedTable
     from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 
-_PREFIX: Final = "__fluss_lab_"
-_RELATION: Final = "UnresolvedRelation"
-_TIME_TRAVEL: Final = "RelationTimeTravel"
-#: Names of tables in statements such as DESCRIBE; they take no alias.
-_BARE: Final = frozenset({"UnresolvedTableOrView"})
 _FIRST_PART: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^.`\s]+)\s*\.")
-#: What the clauses of a relation, which stand before its alias, become.
-_CLAUSES: Final = frozenset({"Sample", "GlobalLimit", "LocalLimit", "UnresolvedSubqueryColumnAliases"})
-#: Statements that write, and what gives the relation that they write to.
-_WRITES: Final = {
-    "InsertIntoStatement": "table",
-    "UpdateTable": "table",
-    "DeleteFromTable": "table",
-    "MergeIntoTable": "targetTable",
-}
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
-_AS_OF: Final = re.compile(
-    rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
-    re.IGNORECASE | re.DOTALL,
-)
 #: Statements that keep the text of the query for later, so that what it names must stay.
 _KEEPS_TEXT: Final = re.compile(r"View|CacheTable")
 
@@ -190,8 +172,10 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
 
     The statement is parsed by Spark itself; each relation with two name parts that `resolve` knows is replaced by a
     temporary view of a private name, with the table's name as alias if there is none, and columns qualified by both
-    parts lose the first. The views go when the statement has been analysed (which Spark does at once); only a statement
-    that keeps its text, such as CREATE TEMPORARY VIEW, keeps them. All else goes to Spark as it is.
+    parts lose the first. Where another relation of the statement has that name too, the table's columns keep both parts as
+    their qualifier instead (`NamedRelations`), and the statement's columns stay as they are. The views go when the statement
+    has been analysed (which Spark does at once); only a statement that keeps its text, such as CREATE TEMPORARY VIEW, keeps
+    them, until another one makes that view anew. All else goes to Spark as it is.
 
     Args:
         text: One statement.
@@ -204,8 +188,8 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says; positions in messages are those
             of the text with the views' names in it.
     """
-    parsed = _parse(session, text)
-    found = _names_in(parsed, text)
+    parsed = parsed_plan(session, text)
+    found = names_in(parsed, text)
     for path in found.written:
         if resolve(list(path)) is not None:
             name = ".".join(path)
@@ -214,35 +198,45 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
                 f'frame of a SELECT: lab.sql("select ...").write.format("fluss").mode("append").option("table", "{name}")'
                 f'.save(), or use append, upsert and delete of lab.table("{name}")'
             )
-    frames: dict[_Key, DataFrame] = {}
+    frames: dict[TableKey, DataFrame] = {}
     for path, as_of, version in dict.fromkeys(each.key for each in found.tables):
         is_past = as_of is not None or version is not None
         frame = resolve(list(path), partial(past_moment, session, as_of, version)) if is_past else resolve(list(path))
         if frame is not None:
             frames[path, as_of, version] = frame
-    if not frames:
-        with folded_errors():
-            return _own_sql(session, text, args)
-    views = {key: f"{_PREFIX}{uuid.uuid4().hex}" for key in frames}
-    rewritten = _rewrite(text, found, views)
-    for key, frame in frames.items():
-        frame.createOrReplaceTempView(views[key])
-    try:
+    contested = found.contested()
+    with NamedRelations(session, _view_made(parsed)) as relations:
+        views = {key: relations.add_view(frame) for key, frame in frames.items()}
+        calls = {
+            key: f"{relations.add(qualified(frame, [key[0]] * len(frame.columns)))}()"
+            for key, frame in frames.items()
+            if key[0] in contested
+        }
         with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
-            return _own_sql(session, rewritten, args)
-    finally:
-        if not _keeps(parsed):
-            for view in views.values():
-                session.catalog.dropTempView(view)
+            result = _own_sql(session, _rewrite(text, found, views, calls), args)
+        if _keeps(parsed):
+            relations.keep()
+        return result
 
 
 def _keeps_text(session: SparkSession, text: str) -> bool:
-    return _keeps(_parse(session, text))
+    return _keeps(parsed_plan(session, text))
 
 
 def _keeps(parsed: Any) -> bool:
     """Return whether a statement keeps its text."""
     return _KEEPS_TEXT.search(parsed.getClass().getSimpleName()) is not None
+
+
+def _view_made(parsed: Any) -> str | None:
+    """Return which view a statement makes, or makes anew: its kind and its name; None: it makes none."""
+    match parsed.getClass().getSimpleName():
+        case "CreateViewCommand":
+            return f"{parsed.viewType().toString()} {parsed.name().unquotedString()}"
+        case "CacheTableAsSelect":
+            return f"LocalTempView {parsed.tempViewName()}"
+        case _:
+            return None
 
 
 def _own_sql(session: SparkSession, text: str, args: Any = None) -> DataFrame:
@@ -256,105 +250,7 @@ def named_tables(session: SparkSession, text: str) -> list[tuple[str, ...]]:
     Raises:
         pyspark.errors.ParseException: The text is no statement.
     """
-    return list(dict.fromkeys(each.path for each in _names_in(_parse(session, text), text).tables))
-
-
-# -- what a statement names -------------------------------------------------------------------------------------------
-
-
-#: A table's name, and the expression of the moment at which it is read, if the statement has one.
-_Key: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedTable:
-    """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name.
-
-    Attributes:
-        as_of: The expression of its ``TIMESTAMP AS OF`` (or ``FOR SYSTEM_TIME AS OF``) clause, with which it ends then.
-        version: The one of its ``VERSION AS OF`` clause.
-    """
-
-    path: tuple[str, ...]
-    start: int
-    stop: int
-    bare: bool
-    as_of: str | None = None
-    version: str | None = None
-
-    @property
-    def key(self) -> _Key:
-        """Return what tells the frames of a statement apart."""
-        return self.path, self.as_of, self.version
-
-
-@dataclass(frozen=True, slots=True)
-class _Qualified:
-    """A column (or star) that is qualified by two parts: these, and where the first part and its dot stand."""
-
-    path: tuple[str, ...]
-    start: int
-
-
-@dataclass(slots=True)
-class _StatementNames:
-    tables: list[_NamedTable] = field(default_factory=list)
-    columns: list[_Qualified] = field(default_factory=list)
-    #: Relations with two name parts that the statement writes to.
-    written: list[tuple[str, ...]] = field(default_factory=list)
-
-
-def _parse(session: SparkSession, text: str) -> Any:
-    """Return Spark's own parsed plan, a Java object.
-
-    Raises:
-        pyspark.errors.ParseException: The text is no statement.
-    """
-    with folded_errors():
-        return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-
-
-def _names_in(plan: Any, text: str) -> _StatementNames:
-    found = _StatementNames()
-    pending: list[tuple[Any, bool]] = [(plan, False)]
-    while pending:
-        node, aliased = pending.pop()
-        kind = node.getClass().getSimpleName()
-        if kind in _WRITES and (path := _target(getattr(node, _WRITES[kind])())) is not None:
-            found.written.append(path)
-        if kind == _RELATION or kind in _BARE:
-            path, place = tuple(_each(node.multipartIdentifier())), _place(node)
-            if len(path) == 2 and place is not None:
-                found.tables.append(_NamedTable(path, *place, bare=not aliased and kind == _RELATION))
-            continue
-        if kind == _TIME_TRAVEL:
-            if (named := _past_table(node, text, bare=not aliased)) is not None:
-                found.tables.append(named)
-            continue
-        for expression in _each(node.expressions()):
-            _collect_columns(expression, found)
-        # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
-        below = kind == "SubqueryAlias" or (aliased and kind in _CLAUSES)
-        pending += [(child, below) for child in _each(node.children())]
-        pending += [(child, False) for child in _beside(node, kind)]
-    return found
-
-
-def _past_table(node: Any, text: str, *, bare: bool) -> _NamedTable | None:
-    """Return a relation that is read as it was, from the first sign of its name to the last one of its clause."""
-    relation = node.relation()
-    if relation.getClass().getSimpleName() != _RELATION:
-        return None
-    path, place, clause = tuple(_each(relation.multipartIdentifier())), _place(relation), _place(node)
-    if len(path) != 2 or place is None or clause is None:
-        return None
-    words = _AS_OF.match(text, *clause)
-    if words is None:
-        return None
-    moment = text[words.end() : clause[1]].strip()
-    if words["version"]:
-        return _NamedTable(path, place[0], clause[1], bare, version=moment)
-    return _NamedTable(path, place[0], clause[1], bare, as_of=moment)
+    return list(dict.fromkeys(each.path for each in names_in(parsed_plan(session, text), text).tables))
 
 
 def past_moment(session: SparkSession, as_of: str | None, version: str | None) -> Moment:
@@ -378,72 +274,29 @@ def past_moment(session: SparkSession, as_of: str | None, version: str | None) -
     return cast("datetime", moment)
 
 
-def _target(node: Any) -> tuple[str, ...] | None:
-    """Return the name of the relation that a statement writes to, below its alias; None when it has not two parts."""
-    while node.getClass().getSimpleName() == "SubqueryAlias":
-        node = node.child()
-    if node.getClass().getSimpleName() != _RELATION:
-        return None
-    path = tuple(_each(node.multipartIdentifier()))
-    return path if len(path) == 2 else None
-
-
-def _beside(node: Any, kind: str) -> Iterator[Any]:
-    """Yield plans that are no children: subqueries in expressions, WITH clauses, what is explained."""
-    yield from _each(node.subqueries())
-    if kind == "UnresolvedWith":
-        for relation in _each(node.cteRelations()):
-            yield relation.productElement(1)
-    elif kind == "ExplainCommand":
-        yield node.logicalPlan()
-
-
-def _collect_columns(expression: Any, found: _StatementNames) -> None:
-    pending = [expression]
-    while pending:
-        node = pending.pop()
-        kind = node.getClass().getSimpleName()
-        if kind == "UnresolvedAttribute":
-            parts = tuple(_each(node.nameParts()))
-        elif kind == "UnresolvedStar" and node.target().isDefined():
-            parts = (*_each(node.target().get()), "*")
-        else:
-            pending += list(_each(node.children()))
-            continue
-        place = _place(node)
-        if len(parts) >= 3 and place is not None:
-            found.columns.append(_Qualified(parts[:2], place[0]))
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    """Yield the elements of a Scala sequence."""
-    for index in range(sequence.size()):
-        yield sequence.apply(index)
-
-
-def _place(node: Any) -> tuple[int, int] | None:
-    """Return where a node stands in the text, ``[start, stop)`` in characters; None when Spark does not say."""
-    origin = node.origin()
-    if origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
-        return None
-    return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
-
-
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _rewrite(text: str, found: _StatementNames, views: dict[_Key, str]) -> str:
-    """Return the text with the views' names in it."""
+def _rewrite(text: str, found: StatementNames, views: Mapping[TableKey, str], calls: Mapping[TableKey, str]) -> str:
+    """Return the text with the views' names in it.
+
+    Args:
+        calls: What stands for tables whose columns keep both parts of the name, where SQL allows it: not before TABLESAMPLE.
+    """
     edits: list[tuple[int, int, str]] = []
     for table in found.tables:
         if (view := views.get(table.key)) is None:
             continue
-        edits.append((table.start, table.stop, view))
         # The statement `TABLE name` takes no alias.
-        if table.bare and not _TABLE_STATEMENT.search(text, 0, table.start):
-            place = _after_clauses(text, table.stop)
+        is_named = table.bare and not _TABLE_STATEMENT.search(text, 0, table.start)
+        place = _after_clauses(text, table.stop)
+        if is_named and table.key in calls and place == table.stop:
+            edits.append((table.start, table.stop, calls[table.key]))
+            continue
+        edits.append((table.start, table.stop, view))
+        if is_named:
             edits.append((place, place, f" as {quoted(table.path[1])}"))
-    known = {path for path, _, _ in views}
+    known = {path for path, _, _ in views} - {path for path, _, _ in calls}
     edits += [
         (column.start, first.end(), "")
         for column in found.columns

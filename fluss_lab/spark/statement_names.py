@@ -1,0 +1,200 @@
+"""The tables and columns that a SQL statement names, by Spark's own parser, and where they stand in its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from fluss_lab.spark.named_relations import each_of
+from fluss_lab.spark.session.spark_errors import folded_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RELATION: Final = "UnresolvedRelation"
+_TIME_TRAVEL: Final = "RelationTimeTravel"
+#: Names of tables in statements such as DESCRIBE; they take no alias.
+_BARE: Final = frozenset({"UnresolvedTableOrView"})
+#: What the clauses of a relation, which stand before its alias, become.
+_CLAUSES: Final = frozenset({"Sample", "GlobalLimit", "LocalLimit", "UnresolvedSubqueryColumnAliases"})
+#: Statements that write, and what gives the relation that they write to.
+_WRITES: Final = {
+    "InsertIntoStatement": "table",
+    "UpdateTable": "table",
+    "DeleteFromTable": "table",
+    "MergeIntoTable": "targetTable",
+}
+_SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
+_AS_OF: Final = re.compile(
+    rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
+    re.IGNORECASE | re.DOTALL,
+)
+#: A table's name, and the expression of the moment at which it is read, if the statement has one.
+TableKey: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A relation: the parts of its name, where that stands, and whether it needs an alias to keep its name.
+
+    Attributes:
+        as_of: The expression of its ``TIMESTAMP AS OF`` (or ``FOR SYSTEM_TIME AS OF``) clause, with which it ends then.
+        version: The one of its ``VERSION AS OF`` clause.
+    """
+
+    path: tuple[str, ...]
+    start: int
+    stop: int
+    bare: bool
+    as_of: str | None = None
+    version: str | None = None
+
+    @property
+    def key(self) -> TableKey:
+        """Return what tells the frames of a statement apart."""
+        return self.path, self.as_of, self.version
+
+
+@dataclass(frozen=True, slots=True)
+class QualifiedColumn:
+    """A column (or star) that is qualified by two parts: these, and where the first part and its dot stand."""
+
+    path: tuple[str, ...]
+    start: int
+
+
+@dataclass(slots=True)
+class StatementNames:
+    """What a statement names.
+
+    Attributes:
+        tables: Relations with two name parts.
+        columns: Columns that are qualified by two parts.
+        written: Relations with two name parts that it writes to.
+        qualifiers: The name that columns of each relation are qualified by (an alias, or the last part of its name), and
+            the relation's own name; empty: it is none but a subquery.
+    """
+
+    tables: list[NamedTable] = field(default_factory=list)
+    columns: list[QualifiedColumn] = field(default_factory=list)
+    written: list[tuple[str, ...]] = field(default_factory=list)
+    qualifiers: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+
+    def contested(self) -> set[tuple[str, ...]]:
+        """Return the paths of tables that columns are qualified by whose last part alone may mean another relation."""
+        paths = {column.path for column in self.columns} & {table.path for table in self.tables}
+        return {
+            path
+            for path in paths
+            if any(name.lower() == path[-1].lower() and other != path for name, other in self.qualifiers)
+        }
+
+
+def parsed_plan(session: SparkSession, text: str) -> Any:
+    """Return Spark's own parsed plan of a statement, a Java object.
+
+    Raises:
+        pyspark.errors.ParseException: The text is no statement.
+    """
+    with folded_errors():
+        return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def names_in(plan: Any, text: str) -> StatementNames:
+    """Return what a statement names.
+
+    Args:
+        plan: From `parsed_plan`.
+        text: The statement.
+    """
+    found = StatementNames()
+    pending: list[tuple[Any, str | None]] = [(plan, None)]
+    while pending:
+        node, alias = pending.pop()
+        kind = node.getClass().getSimpleName()
+        if kind in _WRITES and (written := _target(getattr(node, _WRITES[kind])())) is not None:
+            found.written.append(written)
+        if kind == _RELATION or kind in _BARE:
+            _add_relation(found, node, alias, is_bare=alias is None and kind == _RELATION)
+            continue
+        if kind == _TIME_TRAVEL:
+            _add_past_relation(found, node, text, alias)
+            continue
+        for expression in each_of(node.expressions()):
+            _collect_columns(expression, found)
+        # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
+        if alias is not None and kind not in _CLAUSES:
+            found.qualifiers.add((alias, ()))
+            alias = None
+        below = str(node.alias()) if kind == "SubqueryAlias" else alias
+        pending += [(child, below) for child in each_of(node.children())]
+        pending += [(child, None) for child in _beside(node, kind)]
+    return found
+
+
+def _add_relation(found: StatementNames, node: Any, alias: str | None, *, is_bare: bool) -> None:
+    path, place = tuple(each_of(node.multipartIdentifier())), _place(node)
+    found.qualifiers.add((alias or path[-1], path))
+    if len(path) == 2 and place is not None:
+        found.tables.append(NamedTable(path, *place, bare=is_bare))
+
+
+def _add_past_relation(found: StatementNames, node: Any, text: str, alias: str | None) -> None:
+    """Add a relation that is read as it was, from the first sign of its name to the last one of its clause."""
+    relation = node.relation()
+    if relation.getClass().getSimpleName() != _RELATION:
+        return
+    path, place, clause = tuple(each_of(relation.multipartIdentifier())), _place(relation), _place(node)
+    found.qualifiers.add((alias or path[-1], path))
+    if len(path) != 2 or place is None or clause is None or (words := _AS_OF.match(text, *clause)) is None:
+        return
+    moment = text[words.end() : clause[1]].strip()
+    as_of, version = (None, moment) if words["version"] else (moment, None)
+    found.tables.append(NamedTable(path, place[0], clause[1], alias is None, as_of, version))
+
+
+def _target(node: Any) -> tuple[str, ...] | None:
+    """Return the name of the relation that a statement writes to, below its alias; None when it has not two parts."""
+    while node.getClass().getSimpleName() == "SubqueryAlias":
+        node = node.child()
+    if node.getClass().getSimpleName() != _RELATION:
+        return None
+    path = tuple(each_of(node.multipartIdentifier()))
+    return path if len(path) == 2 else None
+
+
+def _beside(node: Any, kind: str) -> Iterator[Any]:
+    """Yield plans that are no children: subqueries in expressions, WITH clauses, what is explained."""
+    yield from each_of(node.subqueries())
+    if kind == "UnresolvedWith":
+        for relation in each_of(node.cteRelations()):
+            yield relation.productElement(1)
+    elif kind == "ExplainCommand":
+        yield node.logicalPlan()
+
+
+def _collect_columns(expression: Any, found: StatementNames) -> None:
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == "UnresolvedAttribute":
+            parts = tuple(each_of(node.nameParts()))
+        elif kind == "UnresolvedStar" and node.target().isDefined():
+            parts = (*each_of(node.target().get()), "*")
+        else:
+            pending += list(each_of(node.children()))
+            continue
+        place = _place(node)
+        if len(parts) >= 3 and place is not None:
+            found.columns.append(QualifiedColumn(parts[:2], place[0]))
+
+
+def _place(node: Any) -> tuple[int, int] | None:
+    """Return where a node stands in the text, ``[start, stop)`` in characters; None when Spark does not say."""
+    origin = node.origin()
+    if origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
+        return None
+    return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
