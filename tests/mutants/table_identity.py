@@ -13,6 +13,19 @@ TABLE_IDENTITY = (
         (f"{IN_IDENTITY}::test_reads_of_a_table_that_was_made_again_say_so",),
     ),
     Mutant(
+        "changelog_of_another_table_read_by_spark", "P13", "fluss_lab/spark/source/batch_reader.py",
+        "        check_table_id(source.info.path, each.bucket.table_id, source.info.table_id)\n",
+        "        str(each)\n",
+        ("tests/spark/test_table_source.py::test_a_changelog_of_what_was_made_again_says_so",),
+    ),
+    Mutant(
+        "stream_of_another_table_begun", "P13", "fluss_lab/spark/source/stream_source.py",
+        "                check_table_id(info.path, expected, info.table_id)\n",
+        "                str(info)\n",
+        ("tests/unit/spark/source/test_stream_losses.py::"
+         "test_a_stream_that_had_not_begun_when_its_table_was_made_again_is_refused",),
+    ),
+    Mutant(
         "subscription_silent_for_ever", "P4", POSITIONS,
         "            self._ended = error\n",
         "            self._ended = None\n",

@@ -133,6 +133,18 @@ def test_a_stream_starts_wherever_a_changelog_may(lab, tmp_path):
     assert sorted(row["id"] for row in found if row["name"] == "point") == [4, 5]
 
 
+def test_a_stream_is_of_the_table_that_it_was_asked_of(lab, tmp_path):
+    rows = [{"id": 1}, {"id": 2}]
+    asked = lab.create_table("nyc.asked", {"id": "int"}, rows=rows).stream(start={0: 1})
+    lab.drop_table("nyc.asked")
+    lab.create_table("nyc.asked", {"id": "int"}, rows=rows)
+    writer = asked.writeStream.foreachBatch(lambda batch, _: batch.count())
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="made again"):
+        query.awaitTermination()
+    lab.drop_table("nyc.asked")
+
+
 def test_a_static_side_stays_and_a_batch_reads_afresh(lab, tmp_path):
     log = lab.create_table("nyc.moves", {"id": "int"})
     names = lab.create_table("nyc.names", {"id": "int", "name": "string"}, primary_key=["id"])

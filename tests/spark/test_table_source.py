@@ -18,7 +18,7 @@ from fluss_lab.spark import register
 from fluss_lab.spark.source.source_options import place_options
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster
-from tests.spark.keyed_tables import COLUMNS, SYSTEM, Flights, agree
+from tests.spark.keyed_tables import COLUMNS, MONTHS, SYSTEM, Flights, agree
 from tests.unit.read.kit import ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
@@ -167,6 +167,28 @@ def test_changelogs_of_every_change_and_net(session, history):
         found, expected = frame.toArrow().sort_by(CHANGE_ORDER), log.to_arrow().sort_by(CHANGE_ORDER)
         assert found.column_names == expected.column_names
         assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in expected.to_pylist()]
+
+
+@pytest.mark.parametrize("what", ["table", "partition"])
+def test_a_changelog_of_what_was_made_again_says_so(session, cluster, clock, what):
+    table, admin = Flights(cluster, clock, f"again_{what}"), cluster.connection.admin()
+    table.write(random.Random(8), 40)
+    table.tier()
+    reader = table.reader()
+    frames = [changelog_to_spark(session, reader.changelog(net=net)) for net in (False, True)]
+    if what == "table":
+        definition = table.info.descriptor
+        admin.drop_table(table.path)
+        admin.create_table(table.path, definition)
+    else:
+        admin.drop_partition(table.path, {"month": MONTHS[0]}, lake=True, discard_untiered=True)
+    with cluster.connection.upsert_writer(table.path) as writer:
+        writer.upsert(
+            [dict.fromkeys(COLUMNS) | {"id": number, "month": month} for number in range(99) for month in MONTHS]
+        )
+    for frame in frames:
+        with pytest.raises(Exception, match=f"{what.capitalize()}NotFoundError"):  # Spark's own, around ours
+            frame.count()
 
 
 def test_a_table_without_a_lake(session, cluster, clock):

@@ -24,11 +24,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fluss_lab.client import Connection
+from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import Schema, TableInfo
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
 from fluss_lab.read.changelog.net_changes import NetChangelog
+from fluss_lab.read.changelog.offset_ranges import LogRange, ranges_between
 from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
 from fluss_lab.read.filter.filter_json import filter_from_json, filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
@@ -56,7 +58,7 @@ _OF_SCANS: Final = (
     source_options.LIMIT,
     source_options.WITH_SOURCE,
 )
-_OF_CHANGELOGS: Final = (source_options.START, source_options.END, source_options.NET)
+_OF_CHANGELOGS: Final = (source_options.START, source_options.END, source_options.NET, source_options.RANGES)
 
 
 def source_schema(options: SourceOptions) -> T.StructType:
@@ -209,6 +211,8 @@ class ChangelogReader(_Reader):
     def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
         log = _changelog(self._options, reader, columns)
+        if (ranges := self._options.text(source_options.RANGES)) is not None:
+            log.offset_ranges = _same_ranges(log.source, ranges)
         # The net changes of a range do not follow from those of its parts.
         plan = log.plan()
         shares = change_shares(plan, _tasks(self._options), whole=log.net)
@@ -254,6 +258,21 @@ def _changelog(options: SourceOptions, reader: TableReader, columns: Sequence[st
         columns=columns,
         net=options.flag(source_options.NET),
     )
+
+
+def _same_ranges(source: TableSource, text: str) -> list[LogRange]:
+    """Return ranges that were decided before, of the very table and partitions that they were decided of.
+
+    Raises:
+        TableNotFoundError: Another table has its path by now.
+        PartitionNotFoundError: A partition was dropped; also when another one has its name now.
+        OffsetOutOfRangeError: Some records are held nowhere any more.
+    """
+    ranges = decode(list[LogRange], text, "ranges of a changelog", shown=True)
+    for each in ranges:
+        check_table_id(source.info.path, each.bucket.table_id, source.info.table_id)
+    wanted = {each.bucket: (each.start, each.stop) for each in ranges}
+    return ranges_between(source, wanted, "records of the changelog")
 
 
 def _tasks(options: SourceOptions) -> int:

@@ -58,6 +58,10 @@ CHANGELOG: Final = "changelog"
 START: Final = "start"
 END: Final = "end"
 NET: Final = "net"
+#: Of a changelog whose offsets were decided before: the ranges as JSON, by the ids of table and partitions.
+RANGES: Final = "ranges"
+#: Of a stream that was asked of a table: the table's id, for another one may have its path by the time the query starts.
+TABLE_ID: Final = "table.id"
 #: How many tasks a read is divided among at least, when there is enough to read; default: the driver machine's cores.
 TASKS: Final = "tasks"
 #: ``maxRowsPerTrigger``, ``minRowsPerTrigger``, ``failOnDataLoss``.
@@ -65,14 +69,31 @@ ROWS_MAX: Final = "maxrowspertrigger"
 ROWS_MIN: Final = "minrowspertrigger"
 FAIL_ON_DATA_LOSS: Final = "failondataloss"
 #: Of ``spark.readStream`` only.
-STREAM_OPTIONS: Final = frozenset({ROWS_MAX, ROWS_MIN, FAIL_ON_DATA_LOSS})
+STREAM_OPTIONS: Final = frozenset({ROWS_MAX, ROWS_MIN, FAIL_ON_DATA_LOSS, TABLE_ID})
 #: Of writing: Spark's own option, the folder for rows on their way, and the column that says what is done with a row.
 CHECKPOINT: Final = "checkpointlocation"
 STAGING: Final = "staging"
 CHANGE_COLUMN: Final = "change.column"
+#: What only this package gives.
+_UNSAID: Final = frozenset({PATH, TLS_CA_TEXT, TLS_NAME, RANGES, TABLE_ID})
 #: Of ``spark.read``.
 READ_OPTIONS: Final = frozenset(
-    {COLUMNS, WHERE, AS_OF, READ_POINT, PARTITIONS, BUCKETS, LIMIT, WITH_SOURCE, CHANGELOG, START, END, NET, TASKS}
+    {
+        COLUMNS,
+        WHERE,
+        AS_OF,
+        READ_POINT,
+        PARTITIONS,
+        BUCKETS,
+        LIMIT,
+        WITH_SOURCE,
+        CHANGELOG,
+        START,
+        END,
+        NET,
+        RANGES,
+        TASKS,
+    }
 )
 
 
@@ -130,7 +151,7 @@ class SourceOptions:
         """
         for name in self.values:
             if name not in known:
-                names = ", ".join(sorted({TABLE, *known, *PLACE_OPTIONS} - {PATH, TLS_CA_TEXT, TLS_NAME}))
+                names = ", ".join(sorted({TABLE, *known, *PLACE_OPTIONS} - _UNSAID))
                 raise InvalidPropertyError(f"format fluss: {what} has no option {name!r}; expected {names} or client.*")
 
     def text(self, name: str) -> str | None:

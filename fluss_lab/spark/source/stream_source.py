@@ -32,6 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fluss_lab.client import Connection, ServerAddress
+from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.errors import FlussError, InvalidPropertyError, InvalidSchemaError, UnsupportedError
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import decode, encode
@@ -189,6 +190,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._stream is None:
             self._connection = connection = self._options.connect()
             self._info = info = connection.table_info(self._options.table)
+            if (expected := self._options.number(source_options.TABLE_ID)) is not None:
+                check_table_id(info.path, expected, info.table_id)
             user_columns(info, self._schema)
             self._source = TableSource(connection, info, None)
             self._stream = TableStream(self._source, fail_on_data_loss=self._fails)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import TableInfo
+from fluss_lab.model.json_codec import encode
 from fluss_lab.model.names import PARTITION_SEPARATOR, partition_values
 from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
 from fluss_lab.read.changelog.offset_ranges import LogRange, checked_buckets
@@ -147,6 +148,7 @@ def stream_options(
         ) from error
     options = {
         source_options.TABLE: str(info.path),
+        source_options.TABLE_ID: str(info.table_id),
         source_options.CHANGELOG: "true",
         source_options.START: start_text(info, start, time_zone),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
@@ -331,16 +333,10 @@ def scan_by_tasks(session: SparkSession, scan: Scan) -> DataFrame:
 
 
 def changelog_by_tasks(session: SparkSession, log: Changelog) -> DataFrame:
-    """Return a changelog's records, read by tasks in Python in the ranges of the changelog, wherever the lake is."""
-    starts, ends = {}, {}
-    for each in log.offset_ranges:
-        partition, bucket = each.key
-        key = str(bucket) if partition is None else f"{partition}/{bucket}"
-        starts[key], ends[key] = each.start, each.stop
+    """Return a changelog's records, read by tasks in Python in its ranges of this very table, wherever the lake is."""
     options = {
         source_options.CHANGELOG: "true",
-        source_options.START: json.dumps(starts),
-        source_options.END: json.dumps(ends),
+        source_options.RANGES: encode(log.offset_ranges).decode(),
         source_options.NET: str(log.net).lower(),
     }
     return _source_frame(session, log.source, log.schema.names, options)

@@ -75,6 +75,19 @@ def test_a_table_made_again_is_refused(make, query, cluster):
         stream.step()
 
 
+def test_a_stream_that_had_not_begun_when_its_table_was_made_again_is_refused(make, query, cluster):
+    table = make(partitioned=False)
+    asked = {"table.id": table.info.table_id, "start": '{"0": 1}'}
+    table.append_random(random.Random(23), 30, MONTHS)
+    assert query(table, **asked).run()
+    admin = cluster.connection.admin()
+    descriptor = table.info.descriptor
+    admin.drop_table(table.path)
+    admin.create_table(table.path, descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        query(table, **asked)
+
+
 # -- loss -----------------------------------------------------------------------------------------------------------------
 
 
