@@ -25,6 +25,8 @@ from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server.cluster import locate
 
 _VERSION = 1
+#: Between the parts of a table's identity.
+_MADE = " made at "
 
 
 class LookupPlan(msgspec.Struct, frozen=True):
@@ -94,8 +96,8 @@ class PlannedLookup(LookupFunction):
         self._token = text
 
     def identity(self) -> str:
-        """Return the table's id: another one of its path has another."""
-        return str(self.plan.table.table_id)
+        """Return the table's id and when it was made: another one of its path has others."""
+        return f"{self.plan.table.table_id}{_MADE}{self.plan.table.created_ms}"
 
     def present_point(self) -> str:
         """Return the read point of the plan; where it has none, the table as it is now.
@@ -177,6 +179,11 @@ class PlannedLookup(LookupFunction):
 
     def _buckets(self, context: FunctionContext, point: ReadPoint) -> list[PointBucket]:
         return own_buckets(point, self._numbers(context))
+
+
+def is_same_table(kept: str, present: str) -> bool:
+    """Return whether an identity that was kept is the present one. An older release kept a table's id alone."""
+    return kept == present or present.startswith(f"{kept}{_MADE}")
 
 
 def rows_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:

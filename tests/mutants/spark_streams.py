@@ -78,6 +78,14 @@ SOURCE = (
         (f"{IN_STREAM_LOSSES}::test_a_table_made_again_is_refused",),
     ),
     Mutant(
+        "stream_goes_on_in_another_lab",
+        "P13",
+        STREAM,
+        "        if made_ms is not None and made_ms != info.created_ms:\n",
+        "        if made_ms is not None and made_ms < 0:\n",
+        (f"{IN_STREAM_LOSSES}::test_a_table_of_a_lab_that_was_made_anew_is_refused",),
+    ),
+    Mutant(
         "available_now_follows_the_table",
         "P4",
         STREAM,
@@ -156,6 +164,14 @@ SINK = (
         "        if state.table_id != self._info.table_id:",
         "        if not state.table_id:",
         (f"{IN_SINK_JOURNAL}::test_a_table_made_again_is_refused",),
+    ),
+    Mutant(
+        "sink_of_another_lab",
+        "P13",
+        COMMIT,
+        "        if state.created_ms is not None and state.created_ms != self._info.created_ms:\n",
+        "        if state.created_ms is not None and state.created_ms < 0:\n",
+        (f"{IN_SINK_JOURNAL}::test_a_table_of_a_lab_that_was_made_anew_is_refused",),
     ),
     Mutant(
         "progress_of_the_batch_before",

@@ -27,6 +27,8 @@ class StreamOffset:
         partitions: Name of each partition that has a bucket in `offsets`, by its id.
         newest_partition: Partitions of larger ids are new, and read from their beginning; of those up to it, only the ones
             listed are read. -1 while there was none.
+        created_ms: When the table was made: one of a lab whose folder was made anew may have the same id. None: an older
+            release wrote the offset.
     """
 
     table: str
@@ -34,6 +36,7 @@ class StreamOffset:
     offsets: Mapping[TableBucket, int]
     partitions: Mapping[int, str] = field(default_factory=dict)
     newest_partition: int = NO_PARTITION
+    created_ms: int | None = None
 
     def name(self, bucket: TableBucket) -> str | None:
         """Return the name of a bucket's partition; None without partitions."""
@@ -49,6 +52,8 @@ class StreamOffset:
 
     def _value(self) -> dict[str, Any]:
         value: dict[str, Any] = {"version": _VERSION, "table": self.table, "table_id": self.table_id}
+        if self.created_ms is not None:
+            value["created_ms"] = self.created_ms
         if self.newest_partition == NO_PARTITION and not self.partitions:
             return value | {"offsets": {str(each.bucket): offset for each, offset in _ascending(self.offsets)}}
         value |= {"newest_partition": self.newest_partition, "partitions": {}}
@@ -85,7 +90,8 @@ class StreamOffset:
                 for bucket, offset in partition["offsets"].items():
                     offsets[TableBucket(table_id, int(number), int(bucket))] = _checked(offset)
             newest = int(value.get("newest_partition", NO_PARTITION))
-            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest)
+            made = None if value.get("created_ms") is None else int(value["created_ms"])
+            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
 

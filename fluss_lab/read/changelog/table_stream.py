@@ -21,7 +21,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
 )
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.times import fixed_moment, shown_moment, whole_number
+from fluss_lab.model.times import fixed_moment, format_moment, shown_moment, whole_number
 from fluss_lab.read.changelog.admission_control import admit
 from fluss_lab.read.changelog.changelog import ChangelogRange, locate_range, read_changes
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, LogRange, resolve_starts
@@ -121,7 +121,9 @@ class TableStream:
         if rows_max is not None and rows_max < total:
             backlogs = admit(backlogs, rows_max, sum(start.offsets.values()))
         ends = {bucket: reach[bucket][0] + given for bucket, given in zip(buckets, backlogs, strict=True)}
-        return self._offset(state, ends, start.newest_partition)
+        end = self._offset(state, ends, start.newest_partition)
+        # One of an older release is not a batch of its own.
+        return start if replace(end, created_ms=start.created_ms) == start else end
 
     def _look(self, start: StreamOffset | None) -> TableState:
         """Return the table as it is now, if it still is the stream's."""
@@ -132,6 +134,13 @@ class TableStream:
             raise TableNotFoundError(
                 f"stream of table {source.info.path}: expected the one with id {expected}, found id {info.table_id}: it was "
                 "dropped and made again; start a new stream, with a new checkpoint"
+            )
+        made_ms = None if start is None else start.created_ms
+        if made_ms is not None and made_ms != info.created_ms:
+            raise TableNotFoundError(
+                f"stream of table {source.info.path}: expected the one that was made at {format_moment(made_ms)}, found "
+                f"one of the same id that was made at {format_moment(info.created_ms)}: it is another lab's; start a new stream, "
+                "with a new checkpoint"
             )
         self._seen = source.look()
         return self._seen
@@ -162,7 +171,7 @@ class TableStream:
         info = self._source.info
         return StreamOffset(
             str(info.path), info.table_id, offsets,
-            {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]),
+            {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]), info.created_ms,
         )  # fmt: skip
 
     # -- batches ------------------------------------------------------------------------------------------------------

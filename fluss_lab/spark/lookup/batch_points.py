@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from fluss_lab.errors import InvalidRequestError, TableNotFoundError, UnsupportedError
 from fluss_lab.files import create_atomic, make_folder
 from fluss_lab.lookup.lookup_interfaces import LookupFunction
+from fluss_lab.lookup.planned_lookup import is_same_table
 from fluss_lab.lookup.portable import faults_named
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.spark.lookup.task_folder import remove_folders
@@ -191,7 +192,7 @@ def _read(path: Path, source: str, identity: str) -> str | None:
     except FileNotFoundError:
         return None
     found = decode(_Point, data, path, version=FORMAT)
-    if found.identity != identity:
+    if not is_same_table(found.identity, identity):
         raise TableNotFoundError(
             f"lookup join with {source}: expected the table that the query began with, {found.identity}, found {identity}: it was "
             "dropped and made again; start a new query, with a new checkpoint"

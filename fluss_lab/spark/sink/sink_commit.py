@@ -24,6 +24,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket
 from fluss_lab.model.config.options import WRITER_DYNAMIC_PARTITIONS
 from fluss_lab.model.names import BucketKey, partition_values
+from fluss_lab.model.times import format_moment
 from fluss_lab.spark.sink.complete_mode import stage_gone
 from fluss_lab.spark.sink.sink_journal import FIRST_BATCH, Intent, IntentBucket, SinkFolder, SinkState
 from fluss_lab.spark.sink.sink_resend import SinkResend, new_writer_id
@@ -91,12 +92,18 @@ class SinkCommit:
                 f"write to {self._info.path}: expected the table with id {state.table_id}, found id {self._info.table_id}: "
                 "it was dropped and made again; start a new query, with a new checkpoint"
             )
+        if state.created_ms is not None and state.created_ms != self._info.created_ms:
+            raise TableNotFoundError(
+                f"write to {self._info.path}: expected the table that was made at {format_moment(state.created_ms)}, found one of the "
+                f"same id that was made at {format_moment(self._info.created_ms)}: it is another lab's; start a new query, with a new "
+                "checkpoint"
+            )
         if state.query != query:
             raise InvalidRequestError(
                 f"{self._folder.path}: expected batches of query {state.query!r}, found query {query!r}: a new query would "
                 "have its first batches taken for those that the old one wrote; give it a folder of its own"
             )
-        return state
+        return replace(state, created_ms=self._info.created_ms)
 
     def _write(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState, intent: Intent | None) -> None:
         if intent is None:

@@ -48,12 +48,15 @@ class SinkState:
         query: Id of the streaming query whose batches it has; empty for a single batch.
         done: The last batch that was written whole; -1 for none.
         writers: By bucket: the writer id of its batches, and the number of the next one.
+        created_ms: When the table was made: one of a lab whose folder was made anew may have the same id. None: an older
+            release wrote the notes.
     """
 
     table_id: int
     query: str
     done: int = NO_BATCH
     writers: Mapping[TableBucket, tuple[int, int]] = field(default_factory=dict)
+    created_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class _State(msgspec.Struct):
     query: str
     done: int
     writers: list[tuple[int | None, int, int, int]]
+    created_ms: Whole | None = None
 
 
 class _Intent(msgspec.Struct):
@@ -200,12 +204,12 @@ class SinkFolder:
             TableBucket(found.table_id, partition_id, number): (writer_id, sequence)
             for partition_id, number, writer_id, sequence in found.writers
         }
-        return SinkState(found.table_id, found.query, found.done, writers)
+        return SinkState(found.table_id, found.query, found.done, writers, found.created_ms)
 
     def write_state(self, state: SinkState) -> None:
         """Replace the state of the sink."""
         writers = [(each.partition_id, each.bucket, *found) for each, found in state.writers.items()]
-        self._write("sink.json", _State(state.table_id, state.query, state.done, writers))
+        self._write("sink.json", _State(state.table_id, state.query, state.done, writers, state.created_ms))
 
     def intent(self, table_id: int) -> Intent | None:
         """Return the batch under way; None when there is none."""

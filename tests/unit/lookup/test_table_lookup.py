@@ -50,7 +50,8 @@ def test_a_function_travels_as_text_without_the_token(make_keyed):
     made = function_of(text)
     assert made.plan == function.plan
     assert made.secret() == ""
-    assert made.identity() == str(table.history.info.table_id)
+    info = table.history.info
+    assert made.identity() == f"{info.table_id} made at {info.created_ms}"
 
 
 def test_a_static_join_has_the_point_of_its_planning_and_a_stream_one_for_each_micro_batch(make_keyed):

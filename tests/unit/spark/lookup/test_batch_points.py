@@ -101,6 +101,19 @@ def test_another_table_of_the_name_is_refused(checkpoint, number):
     assert not (checkpoint / POINTS / "t" / "1").exists()
 
 
+def test_a_table_of_a_lab_that_was_made_anew_is_refused(checkpoint):
+    """It has the same id; points of a release that did not keep when a table was made are gone on with."""
+    first = kept_point(batch(checkpoint, 0), "t", Moving("1"))
+    assert kept_point(batch(checkpoint, 0), "t", Moving("1 made at 5")) == first
+    second = kept_point(batch(checkpoint, 1), "t", Moving("1 made at 5"))
+    for number in (1, 2):
+        with pytest.raises(TableNotFoundError, match="1 made at 5, found 1 made at 6"):
+            kept_point(batch(checkpoint, number), "t", Moving("1 made at 6"))
+    with pytest.raises(TableNotFoundError):
+        kept_point(batch(checkpoint, 0), "t", Moving("12 made at 5"))
+    assert kept_point(batch(checkpoint, 1), "t", Moving("1 made at 5")) == second
+
+
 def test_old_points_go(checkpoint):
     for number in range(KEPT_BATCHES + 3):
         kept_point(batch(checkpoint, number), "t", Moving())

@@ -1,6 +1,7 @@
 """What a sink has written down, and what it refuses to go on from: other queries, tables, checkpoints, damaged notes."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,22 @@ def test_a_table_made_again_is_refused(make, cluster):
     admin.create_table(sink.path, sink.info.descriptor)
     with pytest.raises(TableNotFoundError, match="made again"):
         sink.run(1, [[rows(1)]])
+
+
+def test_a_table_of_a_lab_that_was_made_anew_is_refused(make):
+    """It has the same path and the same id; notes of a release that did not keep when it was made are gone on with."""
+    sink = make()
+    sink.run(0, [[rows(0)]])
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    state = folder.state()
+    assert state.created_ms == sink.info.created_ms
+    folder.write_state(replace(state, created_ms=state.created_ms - 1))
+    with pytest.raises(TableNotFoundError, match=r"made at .* made at .*another lab"):
+        sink.run(1, [[rows(1)]])
+    folder.write_state(replace(state, created_ms=None))
+    sink.run(1, [[rows(1)]])
+    assert folder.state().created_ms == sink.info.created_ms
+    complete(sink, 2)
 
 
 def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):

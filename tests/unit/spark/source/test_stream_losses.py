@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,11 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     TableNotFoundError,
 )
-from tests.unit.read.kit import BUCKETS, ModelTable, retain
+from fluss_lab.read.changelog.stream_offsets import StreamOffset
+from fluss_lab.testing import EmbeddedCluster
+from tests.unit.read.kit import BUCKETS, OPTIONS, ModelTable, retain
 from tests.unit.spark.source.stream_kit import MONTHS, expected, same
-from tests.unit.spark.streams import in_order
+from tests.unit.spark.streams import Query, in_order
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +76,42 @@ def test_a_table_made_again_is_refused(make, query, cluster):
     stream.start()
     with pytest.raises(TableNotFoundError, match="made again"):
         stream.step()
+
+
+def test_a_table_of_a_lab_that_was_made_anew_is_refused(clock, tmp_path):
+    """It has the same path and the same id, and maybe as many records."""
+    offsets = []
+    for folder in ("first", "anew"):
+        with EmbeddedCluster(tmp_path / folder, options=OPTIONS, clock=clock) as cluster:
+            table = ModelTable(cluster, clock, "t", partitioned=False)
+            table.append_random(random.Random(24), 30, MONTHS)
+            stream = Query(cluster, str(table.path), maxRowsPerTrigger=10)
+            if not offsets:
+                stream.run()
+                offsets = stream.offsets
+            else:
+                stream.offsets = offsets
+                stream.start()
+                with pytest.raises(TableNotFoundError, match=r"made at .* made at .*another lab"):
+                    stream.step()
+                with pytest.raises(TableNotFoundError, match=r"made at .* made at .*another lab"):
+                    stream.tasks(0)
+            stream.close()
+            clock.advance(1_000)
+
+
+def test_an_offset_of_a_release_that_did_not_keep_when_a_table_was_made_goes_on(make, query):
+    table = make(partitioned=False)
+    table.append_random(random.Random(25), 30, MONTHS)
+    stream = query(table)
+    stream.run()
+    kept = StreamOffset.from_json(json.loads(stream.offsets[-1]))
+    stream.offsets[-1] = json.dumps(replace(kept, created_ms=None).to_json())
+    stream.start()
+    assert not stream.step()
+    table.append_random(random.Random(26), 5, MONTHS)
+    assert len(stream.run()) == 35
+    assert json.loads(stream.offsets[-1])["created_ms"] == table.info.created_ms
 
 
 def test_a_stream_that_had_not_begun_when_its_table_was_made_again_is_refused(make, query, cluster):
