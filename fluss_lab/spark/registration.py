@@ -6,11 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
+    from fluss_lab.client import Connection
+
+#: By their connections, the labs that have used Spark: by which option's value a query names each.
+_LABS: Final[WeakKeyDictionary[Connection, str]] = WeakKeyDictionary()
 #: Where a session keeps which cluster is its own: a digest, for the options may hold a token.
 _REGISTERED: Final = "spark.fluss_lab.cluster"
 
@@ -38,6 +43,27 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
     for key, value in FIELD_IDS.items():
         session.conf.set(key, value)  # without it columns that are named by their ids alone would be null
     session.conf.set(_REGISTERED, known)
+
+
+def register_lab(session: SparkSession, connection: Connection, place: Mapping[str, str]) -> None:
+    """Have the data source mean a lab's tables. Where several open labs have used Spark, a query must name the lab.
+
+    A process has one Spark, and a session one meaning of ``format("fluss")``: with that of the lab that came last, rows would be
+    written into another lab than the one that they are meant for.
+
+    Args:
+        connection: The lab's; the lab is open as long as this is.
+        place: Options that name its cluster, and client options.
+    """
+    from fluss_lab.spark.source.source_options import SEVERAL
+
+    _LABS[connection] = _name(place)
+    others = {name for each, name in list(_LABS.items()) if not each.closed.is_set()} - {_name(place), ""}
+    register(session, {SEVERAL: ", ".join(sorted({_name(place), *others}))} if others else place)
+
+
+def _name(place: Mapping[str, str]) -> str:
+    return place.get("lab") or place.get("server") or ""
 
 
 def ensure_registered(session: SparkSession) -> None:

@@ -389,8 +389,8 @@ class Lab(Closing):
     def spark(self) -> SparkSession:
         """Return the Spark session, made on first use (some 10 s): loopback only, UTC, Arrow on.
 
-        It knows the data source ``fluss``, which means this lab's tables unless its options name another cluster:
-        ``lab.spark.read.format("fluss").load("nyc.flights")``. ``lab.spark.table`` and ``sql`` know them by path, as they are now.
+        It knows the data source ``fluss``: this lab's tables, unless options name another cluster (of several open labs they must). By it
+        ``lab.spark.read.format("fluss").load("nyc.flights")`` reads; ``lab.spark.table`` and ``sql`` know tables by path, as they are now.
 
         Raises:
             JavaNotFoundError: There is no Java 17 or newer; the text says what to install.
@@ -415,10 +415,10 @@ class Lab(Closing):
         return self._register(self.compute.start(master, config))
 
     def _register(self, session: SparkSession) -> SparkSession:
-        from fluss_lab.spark import register
+        from fluss_lab.spark.registration import register_lab
         from fluss_lab.spark.source.known_tables import know_tables
 
-        register(session, self._place)
+        register_lab(session, self.connection, self._place)
         # The session may outlive the lab.
         lab = weakref.ref(self)
         know_tables(session, lambda path: _present_scan(lab(), path))

@@ -132,6 +132,12 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_zero_s_sign_and_nan_mislead_nobody_who_filters_a_frame",),
     ),
     Mutant(
+        "rows_of_a_lab_written_into_the_one_that_came_last", "P13", "fluss_lab/spark/registration.py",
+        "    register(session, {SEVERAL: \", \".join(sorted({_name(place), *others}))} if others else place)\n",
+        "    register(session, place)\n",
+        ("tests/spark/test_lab_sql.py::test_open_labs_share_spark_and_are_not_taken_for_each_other",),
+    ),
+    Mutant(
         "ids_of_columns_left_to_the_session", "P4", "fluss_lab/spark/registration.py",
         "        session.conf.set(key, value)  #",
         "        session.conf.get(key)  #",

@@ -338,3 +338,24 @@ def test_a_session_that_finds_columns_by_name_gives_the_same_rows(lab):
     session = lab.spark.newSession()
     session.conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
     assert one(lab.sql("select count(ratio), sum(ratio) from nyc.ratios where ratio > 1", session=session)) == (3, 4.5)
+
+
+def test_open_labs_share_spark_and_are_not_taken_for_each_other(lab, tmp_path):
+    with Lab.open(tmp_path / "other") as other:
+        other.create_database("nyc")
+        other.create_table("nyc.log", {"id": "int", "delay": "int"})
+        rows, stream, found = lab.sql("select id, delay from nyc.log"), lab["nyc.log"].stream(), []
+        assert one(other.sql("select count(*) from nyc.log")) == (0,)
+        writer = rows.write.format("fluss").mode("append").option("staging", str(tmp_path))
+        for ask in (lambda: writer.save("nyc.log"), lambda: lab.spark.read.format("fluss").load("nyc.log").count()):
+            with pytest.raises(PySparkException, match="which lab"):
+                ask()
+        assert other["nyc.log"].scan().count() == 0
+        query = stream.writeStream.foreachBatch(lambda batch, _: found.append(batch.count()))
+        query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+        assert found == [lab["nyc.log"].scan().count()]
+        for each, count in ((lab, rows.count()), (other, 0)):
+            assert len(run_cell("", "select * from nyc.log", {"only": each})) == count
+        writer.option("lab", str(other.folder)).save("nyc.log")
+        assert other["nyc.log"].scan().count() == rows.count()
+    assert lab.spark.read.format("fluss").load("nyc.log").count() == rows.count()

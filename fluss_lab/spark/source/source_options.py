@@ -35,6 +35,8 @@ TLS_CA_TEXT: Final = "tls.ca.text"
 TLS_NAME: Final = "tls.name"
 CLIENT_PREFIX: Final = "client."
 PLACE_OPTIONS: Final = frozenset({LAB, SERVER, TOKEN_FILE, TOKEN, TLS, TLS_CA, TLS_CA_TEXT, TLS_NAME})
+#: What the defaults of a session of several labs have instead of one's place: which labs.
+SEVERAL: Final = "several"
 
 TABLE: Final = "table"
 #: What ``load("nyc.flights")`` and ``save("nyc.flights")`` give.
@@ -267,6 +269,11 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
         if place:
             raise InvalidPropertyError(f"format fluss: expected {LAB} or {SERVER} beside {', '.join(sorted(place))}")
         known = dict(defaults or {})
+        if SEVERAL in known:
+            raise InvalidPropertyError(
+                f"format fluss: which lab? {known[SEVERAL]} are open in this process and share its Spark: expected the option {LAB} (a "
+                f"lab's folder) or {SERVER}; or, where the others were closed since, take the session by lab.spark once more"
+            )
         client = {name: value for name, value in known.items() if name.startswith(CLIENT_PREFIX)} | client
         place = {name: value for name, value in known.items() if name in PLACE_OPTIONS}
     return SourceOptions(_place(place, client), client, TablePath.parse(table), given)
@@ -291,6 +298,13 @@ def place_options(address: ServerAddress) -> dict[str, str]:
     if address.tls:
         found |= {TLS_CA_TEXT: address.ca, TLS_NAME: address.name}
     return found
+
+
+def connection_options(connection: Connection) -> dict[str, str]:
+    """Return the options that name a connection's cluster: by the lab's folder, where its server is found after a restart too."""
+    if connection.folder is not None:
+        return {LAB: str(connection.folder), **connection.options}
+    return {**place_options(connection.address), **connection.options}
 
 
 def _place(given: Mapping[str, str], client: Mapping[str, str]) -> ClusterPlace:

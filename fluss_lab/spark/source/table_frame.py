@@ -136,8 +136,8 @@ def stream_options(
     Raises:
         FlussError: A start or column that cannot be, as `Table.stream` says.
     """
-    info = reader.info
-    wanted = reader.changelog(columns=columns).columns
+    info, log = reader.info, reader.changelog(columns=columns)
+    wanted, connection = log.columns, log.source.connection
     if isinstance(start, Mapping) and not isinstance(start, Seek):
         checked_buckets(info, list(start))
     try:
@@ -146,7 +146,9 @@ def stream_options(
         raise type(error)(
             f'{error}. A query that goes on from its checkpoint does not use the start: give it start="earliest"'
         ) from error
+    # Of this very cluster: the session may have another one by now.
     options = {
+        **source_options.connection_options(connection),
         source_options.TABLE: str(info.path),
         source_options.TABLE_ID: str(info.table_id),
         source_options.CHANGELOG: "true",

@@ -8,7 +8,7 @@ from fluss_lab.model import TablePath
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.rpc.access.token import write_token
 from fluss_lab.server.process import discovery
-from fluss_lab.spark.source.source_options import READ_OPTIONS, own_options, parse_options, place_options
+from fluss_lab.spark.source.source_options import READ_OPTIONS, SEVERAL, own_options, parse_options, place_options
 
 SERVER = {"server": "127.0.0.1:9", "token": "t0ken"}
 POINT = ReadPoint(TablePath("nyc", "flights"), 3, 1, 5, False, None, (PointBucket(None, None, 0, 0, 4),))
@@ -67,6 +67,9 @@ def test_a_session_s_own_cluster_is_meant_unless_another_is_named(tmp_path):
     other = parse_options({"table": "a.b", **SERVER}, defaults)
     assert other.place.folder is None
     assert other.client == {}
+    with pytest.raises(InvalidPropertyError, match=r"which lab\? /a, /b are open in this process .* option lab"):
+        parse_options({"table": "a.b"}, {SEVERAL: "/a, /b"})
+    assert parse_options({"table": "a.b", **SERVER}, {SEVERAL: "/a, /b"}).place == other.place
 
 
 @pytest.mark.parametrize(
