@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fluss_lab.spark.named_relations import each_of
 from fluss_lab.spark.session.spark_errors import folded_errors
+from fluss_lab.spark.session.spark_session import as_active
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,18 @@ class StatementNames:
             for path in paths
             if any(name.lower() == path[-1].lower() and other != path for name, other in self.qualifiers)
         }
+
+
+def substituted(session: SparkSession, text: str) -> str:
+    """Return a statement with the values of the variables in it (``${name}``), as Spark's parser would read it.
+
+    What the parser says of places is said of that text.
+    """
+    if "${" not in text:
+        return text
+    jvm: Any = session._jvm
+    with as_active(session):  # whose variables are meant
+        return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
 
 
 def parsed_plan(session: SparkSession, text: str) -> Any:

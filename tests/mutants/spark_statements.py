@@ -23,6 +23,12 @@ SPARK_STATEMENTS = (
         (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
     ),
     Mutant(
+        "variables_read_after_names_were_found", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "    text = substituted(session, text)\n",
+        "",
+        (f"{IN_SQL}::test_variables_of_a_statement_move_no_name",),
+    ),
+    Mutant(
         "starts_of_streams_checked_by_the_query", "P4", "fluss_lab/spark/source/table_frame.py",
         "        reader.starts(start)\n",
         "        str(reader)\n",

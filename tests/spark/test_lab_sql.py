@@ -340,6 +340,16 @@ def test_a_session_that_finds_columns_by_name_gives_the_same_rows(lab):
     assert one(lab.sql("select count(ratio), sum(ratio) from nyc.ratios where ratio > 1", session=session)) == (3, 4.5)
 
 
+def test_variables_of_a_statement_move_no_name(lab):
+    lab.spark.conf.set("some.wide.text", "'more than the variable''s own name is long'")
+    text = "select ${some.wide.text} as text, log.id from nyc.log where nyc.log.id = 3"
+    assert one(lab.sql(text)) == ("more than the variable's own name is long", 3)
+    assert one(lab.spark.sql(text)) == one(lab.sql(text))
+    other = lab.spark.newSession()
+    other.conf.set("some.wide.text", "'x'")
+    assert one(lab.sql(text, session=other)) == ("x", 3)
+
+
 def test_open_labs_share_spark_and_are_not_taken_for_each_other(lab, tmp_path):
     with Lab.open(tmp_path / "other") as other:
         other.create_database("nyc")

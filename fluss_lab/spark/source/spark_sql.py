@@ -23,7 +23,7 @@ from fluss_lab.spark.named_relations import NamedRelations, qualified
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.spark_columns import quoted
 from fluss_lab.spark.source.table_frame import scan_to_spark
-from fluss_lab.spark.statement_names import StatementNames, TableKey, names_in, parsed_plan
+from fluss_lab.spark.statement_names import StatementNames, TableKey, names_in, parsed_plan, substituted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -73,6 +73,7 @@ def run_statement(
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
     points = {TablePath.parse(path): point for path, point in read_points.items()}
+    text = substituted(session, text)
     lookups, args = _lookups_in(text, args)
     named = text if lookups is None else lookups.rendered()
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, named)}):
