@@ -23,7 +23,7 @@ LOOKING_UP_ON_SPARK = (
     ),
     Mutant(
         "point_of_a_table_made_again_taken", "P13", POINTS,
-        "    if found.identity != identity:\n", "    if not found.identity:\n",
+        "    if not is_same_table(found.identity, identity):\n", "    if not found.identity:\n",
         (f"{IN_POINTS}::test_another_table_of_the_name_is_refused",),
     ),
     Mutant(
