@@ -9,6 +9,7 @@ DIFF = "fluss_lab/explorer/screens/diff_answers.py"
 GRID = "fluss_lab/explorer/screens/grid_rows.py"
 ROWS = "fluss_lab/explorer/screens/row_answers.py"
 TABLES = "fluss_lab/explorer/screens/shown_tables.py"
+TABLE_ANSWERS = "fluss_lab/explorer/screens/table_answers.py"
 TAIL = "fluss_lab/explorer/screens/live_tail.py"
 WORKER = "fluss_lab/explorer/request_queue.py"
 
@@ -120,5 +121,11 @@ EXPLORING = (
         "        columns = self._tables.visible_names(info)\n",
         "        columns = [column.name for column in info.schema.columns]\n",
         (f"{IN_MODEL}::test_a_masked_column_is_in_no_message",),
+    ),
+    Mutant(
+        "properties_that_name_what_is_hidden", "P10", TABLE_ANSWERS,
+        "if name in TABLE_OPTIONS or not self._mask.is_named_in(name)]",
+        "if name in TABLE_OPTIONS or name]",
+        (f"{IN_MODEL}::test_no_property_names_what_is_masked",),
     ),
 )  # fmt: skip

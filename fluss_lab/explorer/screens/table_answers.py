@@ -184,6 +184,8 @@ class TableAnswers:
         bucket_key = [name for name in definition.bucket_key if self._mask.shows(name)]
         spread = ", ".join(bucket_key) if bucket_key else "hidden" if definition.bucket_key else "none: rows are spread"
         names = [*_SHOWN, *(_LAKE_SHOWN if definition.lake_enabled else ()), *definition.properties]
+        # Names that this package knows name no column; an Iceberg property for one column ends in its name.
+        names = [name for name in names if name in TABLE_OPTIONS or not self._mask.is_named_in(name)]
         rows: list[list[Any]] = [["bucket key", spread, False]]
         for name in dict.fromkeys(names):
             value = definition.properties.get(name)

@@ -386,6 +386,24 @@ def test_no_comment_and_no_error_names_what_is_masked(lab):
     assert "email" in plain[-1]["error"]["text"], "the error of this test names it"
 
 
+def test_no_property_names_what_is_masked(lab):
+    """Iceberg has properties for one column each: their names are hidden with it, those that this package knows are not."""
+    named = {f"iceberg.write.metadata.metrics.column.{name}": "full" for name in ("email", "Email", "enabled")}
+    lab.create_table(
+        "shop.measured",
+        {"id": "int", "email": "string", "enabled": "int"},
+        properties=LAKE | named | {"custom.note": "x"},
+    )
+    found = answers(ExplorerModel(lab, "my lab", mask=["email", "enabled"]), "schema", table="shop.measured")
+    assert "email" not in json.dumps(found).lower()
+    names = [name for name, *_ in found[0]["properties"]]
+    assert "datalake.enabled" in names
+    assert "custom.note" in names
+    assert not any("metrics" in name for name in names)
+    assert len(ask(ExplorerModel(lab, "my lab"), "schema", table="shop.measured")["properties"]) == len(names) + 3
+    lab.drop_table("shop.measured")
+
+
 def test_an_error_of_others_may_quote_what_is_masked():
     for error, shown in ((ValueError("'secret'"), False), (InvalidRequestError("no such row"), True)):
         text = ColumnMask(["email"]).visible_error(error, str(error))
