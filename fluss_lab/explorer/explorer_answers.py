@@ -36,6 +36,16 @@ def size_bytes(answer: Answer) -> int:
     return len(json.dumps(answer, ensure_ascii=False).encode())
 
 
+def fits(answer: Answer) -> bool:
+    """Return whether an answer is no larger than a message may be."""
+    return size_bytes(answer) <= ANSWER_BYTES_MAX - _ENVELOPE_BYTES
+
+
+def cut_text(value: Any, length: int) -> Any:
+    """Return a text with at most so many characters, marked where it was cut; any other value as it is."""
+    return value[: length - 1] + "…" if isinstance(value, str) and len(value) > length else value
+
+
 def cut_to_size(made: Callable[[int], Answer], length: int) -> Answer:
     """Return an answer whose cells are cut as short as it takes to keep it bounded.
 

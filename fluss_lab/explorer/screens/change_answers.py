@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ class ChangeAnswers:
         assert records is not None
         window = kept.window.with_page(page, older=older, records_max=WINDOW_RECORDS)
         code = code_lines.changes_code(info.path, window.shown, shown)
-        yield self._made(table, records, columns, update_pairs(records)) | {
+        beside = {
             "window": self._keep(request.view, replace(kept, window=window)),
             "kept": window.records,
             "records": str(sum(stop - start for start, stop in limits.values())),
@@ -99,6 +99,7 @@ class ChangeAnswers:
             "newer": bool(window.room(limits, older=False)),
             "code": code,
         }
+        yield self._made(table, records, columns, update_pairs(records), beside)
 
     def record(self, request: ChangeRequest) -> Answer:
         """Return records with whole values: by offset asked for, the name, text and whether it is cut of each column.
@@ -198,18 +199,21 @@ class ChangeAnswers:
         pairs = net_pairs(records, info.schema.primary_key)
         first = NET_MAX if is_limited else None
         code = code_lines.changes_code(info.path, spans, shown, net=True, first=first)
-        yield self._made(table, records, columns, pairs) | {
+        beside = {
             "window": None, "older": False, "newer": False, "limited": is_limited, "records": str(count), "code": code,
         }  # fmt: skip
+        yield self._made(table, records, columns, pairs, beside)
 
-    def _made(self, table: Table, records: pa.Table, columns: Sequence[str], pairs: Pairs) -> Answer:
+    def _made(
+        self, table: Table, records: pa.Table, columns: Sequence[str], pairs: Pairs, beside: Mapping[str, Any]
+    ) -> Answer:
         starts = {(row["partition"], row["bucket"]): row["start"] for row in table.buckets(patient=False)}
 
         def is_in_log(place: Place) -> bool:
             start = starts.get((place[1] or None, place[2]))
             return start is not None and place[3] >= start
 
-        return change_rows(records, columns, self._tables.time_zone, pairs, is_in_log)
+        return change_rows(records, columns, self._tables.time_zone, pairs, is_in_log, beside)
 
 
 def _limits(table: Table, only: BucketKey | None) -> dict[BucketKey, tuple[int, int]]:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import FlussError, LakeNotConfiguredError, LakeSnapshotNotFoundError
-from fluss_lab.explorer.explorer_answers import Answer, cut_to_size
+from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size
 from fluss_lab.explorer.explorer_requests import LakePartRequest, LakeRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import lake_code
@@ -234,7 +234,7 @@ def _listed(rows: Sequence[list[Any]], code: list[str]) -> Answer:
     """Return the first rows of a list, their texts cut to what a message holds."""
 
     def made(length: int) -> Answer:
-        return {"rows": [[_cut(value, length) for value in row] for row in rows[:LIST_MAX]]}
+        return {"rows": [[cut_text(value, length) for value in row] for row in rows[:LIST_MAX]]}
 
     answer: Answer = {"total": len(rows), "left_out": max(0, len(rows) - LIST_MAX), "code": code}
     return cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
@@ -244,23 +244,19 @@ def _bucket_sum(files: Sequence[Mapping[str, Any]], length: int) -> list[Any]:
     sizes = [row["bytes"] for row in files]
     deletes = sum(row["content"] != "data" for row in files)
     rows = sum(row["rows"] for row in files if row["content"] == "data")
-    partition = _cut(files[0]["partition"], length)
+    partition = cut_text(files[0]["partition"], length)
     return [partition, files[0]["bucket"], len(files), str(rows), sum(sizes), min(sizes), deletes]
 
 
 def _file(at: int, row: Mapping[str, Any], length: int) -> list[Any]:
     offsets = [None if row[name] is None else str(row[name]) for name in ("first_offset", "last_offset")]
     times = [None if row[name] is None else parse_moment(row[name]) for name in ("first_time", "last_time")]
-    return [at, row["content"], *offsets, *times, str(row["rows"]), row["bytes"], _cut(_name(row["path"]), length)]
+    return [at, row["content"], *offsets, *times, str(row["rows"]), row["bytes"], cut_text(_name(row["path"]), length)]
 
 
 def _name(path: str) -> str:
     """Return the name of a file: the folders before it name the columns by which rows are spread."""
     return path.rsplit("/", 1)[-1]
-
-
-def _cut(value: Any, length: int) -> Any:
-    return value[: length - 1] + "…" if isinstance(value, str) and len(value) > length else value
 
 
 def _change(before: Mapping[str, str], after: Mapping[str, str]) -> str:

@@ -176,8 +176,7 @@ class LiveTail:
         self._allowed = min(SHOWN_PER_S, max(0.0, self._allowed - records.num_rows) + SHOWN_PER_S * passed_s)
         skipped, self._skipped = self._skipped, 0
         self._total += records.num_rows + skipped
-        answer = change_rows(records, self._columns, self._zone, update_pairs(records), lambda _: True)
-        return answer | {
+        beside = {
             "skipped": skipped,
             "total": self._total,
             "rate": round(self._rate),
@@ -185,6 +184,7 @@ class LiveTail:
             "limit": HELD_MAX,
             "state": "full" if self._is_full else "paused" if is_paused else "following",
         }
+        return change_rows(records, self._columns, self._zone, update_pairs(records), lambda _: True, beside)
 
     @property
     def _is_full(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fluss_lab.client import Connection
 from fluss_lab.display import ago, plural
 from fluss_lab.errors import DatabaseNotFoundError, TableNotFoundError
-from fluss_lab.explorer.explorer_answers import Answer
+from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size
 from fluss_lab.explorer.explorer_requests import (
     BucketRequest,
     BucketsRequest,
@@ -22,6 +22,7 @@ from fluss_lab.explorer.explorer_requests import (
 )
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
+from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
@@ -157,27 +158,37 @@ class TableAnswers:
         }
 
     def schema(self, request: SchemaRequest) -> Answer:
-        """Return columns and properties of a table."""
+        """Return columns and properties of a table; long types, comments and values cut to what a message holds."""
         info = self._tables.info(request)
-        definition = info.descriptor
         columns = self._mask.columns(info.schema)
-        return {
-            "columns": [
-                {
-                    "name": column.name,
-                    "type": _type_text(str(column.type.with_nullable(True))),
-                    "kind": column_kind(column.type.name),
-                    "role": _role(info, column.name),
-                    "comment": None if column.comment is None else self._mask.visible_text(column.comment),
-                }
-                for column in columns[:COLUMNS_MAX]
-            ],
-            "total": len(columns),
-            "masked": len(info.schema.columns) - len(columns),
-            "comment": None if definition.comment is None else self._mask.visible_text(definition.comment),
-            "properties": self._properties(info),
-            "schema_id": info.schema_id,
-        }
+        shown = [
+            {
+                "name": column.name,
+                "type": _type_text(str(column.type.with_nullable(True))),
+                "kind": column_kind(column.type.name),
+                "role": _role(info, column.name),
+                "comment": self._comment(column.comment),
+            }
+            for column in columns[:COLUMNS_MAX]
+        ]
+        comment, properties = self._comment(info.descriptor.comment), self._properties(info)
+
+        def made(length: int) -> Answer:
+            return {
+                "columns": [
+                    each | {name: cut_text(each[name], length) for name in ("type", "comment")} for each in shown
+                ],
+                "total": len(columns),
+                "masked": len(info.schema.columns) - len(columns),
+                "comment": cut_text(comment, length),
+                "properties": [[cut_text(value, length) for value in row] for row in properties],
+                "schema_id": info.schema_id,
+            }
+
+        return cut_to_size(made, WHOLE_LENGTH_MAX)
+
+    def _comment(self, text: str | None) -> str | None:
+        return None if text is None else self._mask.visible_text(text)
 
     def _properties(self, info: TableInfo) -> list[list[Any]]:
         definition = info.descriptor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.explorer.explorer_answers import Answer, cut_to_size
+from fluss_lab.explorer.explorer_answers import Answer, cut_to_size, fits
 from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, cell_texts
 from fluss_lab.read.changelog.change_pages import Place, places
 from fluss_lab.read.changelog.changelog import CHANGE_TYPE
@@ -15,11 +16,21 @@ from fluss_lab.read.changelog.changelog import CHANGE_TYPE
 #: Places of the two records of one update: what was, and what is.
 Pairs = Sequence[tuple[int, int]]
 
+#: Columns that a view draws of a record; the detail of one record asks for all.
+COLUMNS_DRAWN: Final = 12
+
 
 def change_rows(
-    records: pa.Table, columns: Sequence[str], zone: dt.tzinfo | None, pairs: Pairs, is_in_log: Callable[[Place], bool]
+    records: pa.Table,
+    columns: Sequence[str],
+    zone: dt.tzinfo | None,
+    pairs: Pairs,
+    is_in_log: Callable[[Place], bool],
+    beside: Mapping[str, Any],
 ) -> Answer:
-    """Return records as an answer has them, in their order, with cells cut to what a message holds.
+    """Return records as an answer has them, in their order.
+
+    Where a message does not hold all cells whole, only those of the first `COLUMNS_DRAWN` columns, cut as short as it takes.
 
     ``types``, ``rows`` (partition, bucket, offset, time in epoch milliseconds), ``cells``, ``cut`` (places of cells that are not
     whole), ``source`` (``g`` of what the cluster holds, else ``L``), ``pairs``.
@@ -30,25 +41,28 @@ def change_rows(
         zone: In which times with a zone are shown; None: the system's.
         pairs: Records that belong together.
         is_in_log: Whether the cluster holds a record.
+        beside: What else the answer has.
     """
     found = places(records)
     arrays = [records.column(name).combine_chunks() for name in columns]
     answer = {
-        "columns": list(columns),
+        **beside,
         "types": records.column(CHANGE_TYPE).to_pylist(),
         "rows": [[partition or None, bucket, str(offset), time] for time, partition, bucket, offset in found],
         "source": "".join("g" if is_in_log(place) else "L" for place in found),
         "pairs": [list(pair) for pair in pairs],
     }
 
-    def with_cells(length: int) -> Answer:
-        texts = [cell_texts(array, zone, length) for array in arrays]
+    def with_cells(count: int, length: int) -> Answer:
+        texts = [cell_texts(array, zone, length) for array in arrays[:count]]
         return answer | {
+            "columns": list(columns[:count]),
             "cells": [[column[at] for column, _ in texts] for at in range(len(found))],
             "cut": [[row, number] for number, (_, shortened) in enumerate(texts) for row in shortened],
         }
 
-    return cut_to_size(with_cells, CELL_LENGTH_MAX)
+    whole = with_cells(len(arrays), CELL_LENGTH_MAX)
+    return whole if fits(whole) else cut_to_size(lambda length: with_cells(COLUMNS_DRAWN, length), CELL_LENGTH_MAX)
 
 
 def update_pairs(records: pa.Table) -> Pairs:

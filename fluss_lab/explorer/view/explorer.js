@@ -190,7 +190,8 @@ export class Explorer {
       this.data.head = answer;
       this.headAt = answer.now_ms;
       this.clockSkew = answer.now_ms - Date.now();
-      if (!before || before.schema_id !== answer.schema_id || (!this.data.schema && !this.channel.isWaiting("schema"))) this.askSchema();
+      const { schema, schemaError } = this.data;
+      if (!before || before.schema_id !== answer.schema_id || ((!schema || schemaError) && !this.channel.isWaiting("schema"))) this.askSchema();
       const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
       if (moved || !this.data.buckets) this.askBuckets();
       this.actions.heard(answer);
@@ -215,10 +216,18 @@ export class Explorer {
 
   askSchema() {
     this.ask("schema", "schema", {}, (answer) => {
-      if (answer.error) return;
-      this.data.schema = answer;
+      const { error } = answer, before = this.data.schemaError;
+      this.data.schemaError = error;
+      if (!error) this.data.schema = answer;
+      // An error that comes again every two seconds is drawn once.
+      else if (before && before.text === error.text) return;
       for (const screen of Object.values(this.screens)) screen.update("schema");
     });
+  }
+
+  /** What is wrong in place of columns that could not be read. */
+  schemaErrorView() {
+    return this.errorView(this.data.schemaError, () => this.askSchema(), "The columns cannot be read");
   }
 
   askBuckets() {

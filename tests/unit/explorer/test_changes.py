@@ -7,6 +7,7 @@ import pytest
 import fluss_lab as fl
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens import change_answers
+from fluss_lab.explorer.texts.change_rows import COLUMNS_DRAWN
 from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.explorer.explorer_kit import ask, refused, run
 from tests.unit.workbench.lab_kit import LAKE, tier
@@ -122,10 +123,25 @@ def test_wide_tables_are_cut_to_what_a_message_holds(lab, model):
         [{f"c{n}": "é" * 190 for n in range(150)} for _ in range(200)]
     )
     answer = ask(model, "changes", table="shop.broad")
-    assert (len(answer["cells"]), len(answer["cells"][0])) == (200, 120)
+    assert answer["columns"] == [f"c{n}" for n in range(COLUMNS_DRAWN)]
+    assert {len(cells) for cells in answer["cells"]} == {COLUMNS_DRAWN}
+    assert len(answer["cells"]) == 200
     assert [0, 0] in answer["cut"]
-    assert len(answer["cut"]) == 200 * 120
+    assert len(answer["cut"]) == 200 * COLUMNS_DRAWN
     assert set(answer["cells"][0][0]) == {"é"}
+    assert len(answer["cells"][0][0]) >= 50
+
+
+def test_net_changes_of_a_wide_table_are_cut_to_what_a_message_holds(lab, model):
+    """They are more rows than a page has: with cells of one character, too, those of all columns would be too large."""
+    columns = {"id": "int"} | {f"c{n}": "string" for n in range(150)}
+    table = lab.create_table("shop.broad_keyed", columns, primary_key=["id"], buckets=1)
+    table.upsert([{"id": n} | {f"c{k}": "y" * 190 for k in range(150)} for n in range(420)])
+    answer = ask(model, "changes", table="shop.broad_keyed", start="earliest", net=True)
+    assert answer["limited"]
+    assert answer["columns"] == ["id", *(f"c{n}" for n in range(COLUMNS_DRAWN - 1))]
+    assert len(answer["cells"]) == change_answers.NET_MAX
+    assert len(answer["cells"][0][1]) >= 50
 
 
 def test_a_record_has_its_values_whole(lab, model, planes):

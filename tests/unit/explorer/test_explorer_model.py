@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
@@ -102,6 +103,19 @@ def test_the_schema(model, flights, planes):
     assert properties["datalake.enabled"] == "true"
     keyed = ask(model, "schema", table="shop.planes")
     assert keyed["columns"][0]["role"] == "key, bucket key"
+
+
+def test_long_comments_of_many_columns_are_cut_to_what_a_message_holds(lab, model):
+    comments = {f"c{n}": "x" * 4_000 if n else "short" for n in range(200)}
+    fields = [pa.field(name, pa.string(), metadata={"comment": comment}) for name, comment in comments.items()]
+    lab.create_table("shop.explained", pa.schema(fields), comment="of all")
+    schema = ask(model, "schema", table="shop.explained")
+    told = {column["name"]: column["comment"] for column in schema["columns"]}
+    assert list(told) == list(comments)
+    assert (told.pop("c0"), schema["comment"]) == ("short", "of all")
+    assert {(set(text[:-1]) == {"x"}, text[-1]) for text in told.values()} == {(True, "…")}
+    assert min(map(len, told.values())) > 200
+    lab.drop_table("shop.explained")
 
 
 def test_the_buckets_are_those_of_the_table_and_their_line_gives_them(lab, model, flights):

@@ -10,6 +10,7 @@ from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens import live_tail
+from fluss_lab.explorer.texts.change_rows import COLUMNS_DRAWN
 from tests.unit.explorer.explorer_kit import ask, refused, request
 
 pytestmark = pytest.mark.slow
@@ -182,11 +183,12 @@ def test_wide_tables_are_cut_to_what_a_message_holds(lab, model):
     wide = lab.create_table("shop.followed_wide", {f"c{n}": "string" for n in range(130)})
     next(say(model, wide, "start"))
     steps = say(model, wide, "pause")
-    wide.append([{f"c{n}": "y" * 190 for n in range(130)} for _ in range(300)])
+    wide.append([{f"c{n}": "é" * 190 for n in range(130)} for _ in range(300)])
     until(steps, lambda answer, _: answer["held"] == 300)
     answer = next(say(model, wide, "resume"))
-    assert len(json.dumps(answer)) <= ANSWER_BYTES_MAX
+    assert len(json.dumps(answer, ensure_ascii=False).encode()) <= ANSWER_BYTES_MAX
     assert len(answer["cells"]) == live_tail.RESUMED_MAX
+    assert answer["columns"] == [f"c{n}" for n in range(COLUMNS_DRAWN)]
     assert [0, 0] in answer["cut"]
     model.close()
 

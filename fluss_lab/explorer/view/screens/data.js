@@ -63,6 +63,7 @@ export class Data {
 
   update(what) {
     if (what === "schema") this.columnsChanged();
+    if (what === "schema" && (this.explorer.data.schemaError || this.place.firstChild)) this.drawEmpty();
     if (what === "schema" && this.isOutdated) return this.reading ? this.readAgain() : this.lost();
     const { head } = this.explorer.data;
     if (what !== "head") return undefined;
@@ -460,7 +461,8 @@ export class Data {
   }
 
   drawEmpty() {
-    const { head } = this.explorer.data, { isStatic } = this.explorer;
+    const { head, schema, schemaError } = this.explorer.data, { isStatic } = this.explorer;
+    if (!schema && schemaError) return this.put(this.explorer.schemaErrorView());
     if (isStatic && !this.point) return this.put(h("div", { class: "empty" }, h("h3", null, "No rows are saved"), h("p", null, "The rows of this table had not been looked at when this view was saved.")));
     if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.tryAgain()));
     if (!this.point) return this.put(this.grid.count ? this.grid.root : this.loading());

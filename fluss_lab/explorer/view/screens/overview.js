@@ -88,9 +88,9 @@ export class Overview {
   }
 
   schema() {
-    const { schema, head } = this.explorer.data;
+    const { schema, schemaError, head } = this.explorer.data;
     const made = () => {
-      if (!schema) return [];
+      if (!schema) return schemaError ? this.explorer.schemaErrorView() : [];
       const hidden = schema.masked ? `, ${schema.masked} hidden` : "";
       const buckets = head ? (head.partitions == null ? number(head.buckets) : `${number(head.buckets)} in ${plural(head.partitions, "partition")}`) : "–";
       return [

@@ -1,0 +1,29 @@
+"""The view as a whole, run by node: what it says when something of a table cannot be read."""
+
+import pytest
+
+from tests.unit.explorer.view_kit import run_view
+
+
+@pytest.mark.parametrize(("tab", "place"), [("data", "place"), ("overview", "side")])
+@pytest.mark.parametrize("error", ["WRONG", "AWAY"])
+def test_columns_that_cannot_be_read_are_said_to_be_and_are_asked_for_again(tab, place, error):
+    said, is_drawn_once, after = run_view(
+        tab,
+        f"""
+    const place = () => screen().{place};
+    tell("schema", {error});
+    found.push(place().textContent);
+    const first = place().firstChild;
+    polled();
+    tell("schema", {error});
+    found.push(place().firstChild === first);
+    polled();
+    tell("schema", SCHEMA);
+    found.push(place().textContent);
+    """,
+    )
+    assert ("nothing is there" if error == "WRONG" else "no server answered") in said
+    assert "Try again" in said
+    assert is_drawn_once, "what has the focus there keeps it"
+    assert "Try again" not in after
