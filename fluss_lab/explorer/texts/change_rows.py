@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss_lab.explorer.explorer_answers import Answer, cut_to_size, fits
 from fluss_lab.explorer.texts.cell_texts import CELL_LENGTH_MAX, cell_texts
 from fluss_lab.read.changelog.change_pages import Place, places
-from fluss_lab.read.changelog.changelog import CHANGE_TYPE
+from fluss_lab.read.changelog.changelog import CHANGE_TYPE, COMMIT_TIMESTAMP
 
 #: Places of the two records of one update: what was, and what is.
 Pairs = Sequence[tuple[int, int]]
@@ -32,8 +32,8 @@ def change_rows(
 
     Where a message does not hold all cells whole, only those of the first `COLUMNS_DRAWN` columns, cut as short as it takes.
 
-    ``types``, ``rows`` (partition, bucket, offset, time in epoch milliseconds), ``cells``, ``cut`` (places of cells that are not
-    whole), ``source`` (``g`` of what the cluster holds, else ``L``), ``pairs``.
+    ``types``, ``rows`` (partition, bucket, offset, time in epoch milliseconds), ``times`` (as text in the zone), ``cells``, ``cut``
+    (places of cells that are not whole), ``source`` (``g`` of what the cluster holds, else ``L``), ``pairs``.
 
     Args:
         records: With the columns of a changelog.
@@ -49,6 +49,7 @@ def change_rows(
         **beside,
         "types": records.column(CHANGE_TYPE).to_pylist(),
         "rows": [[partition or None, bucket, str(offset), time] for time, partition, bucket, offset in found],
+        "times": cell_texts(records.column(COMMIT_TIMESTAMP).combine_chunks(), zone)[0],
         "source": "".join("g" if is_in_log(place) else "L" for place in found),
         "pairs": [list(pair) for pair in pairs],
     }

@@ -1,7 +1,8 @@
 // The records of a changelog: as rows that stay what they are while others come and go, and one of them in detail.
 
 import { h, pairs, refill, rowList, shownValue, sourceMark } from "./dom.js";
-import { clock, number } from "./figures.js";
+import { number } from "./figures.js";
+import { shortTime } from "./moments.js";
 
 /** Columns and characters of a row; the rest is in the detail. */
 const COLUMNS_MAX = 12, CELL_MAX = 60;
@@ -18,8 +19,8 @@ const valuesOf = (records, columns) => records.map((record) => (records.every(({
 /** The records of an answer. */
 export function recordsOf(answer) {
   const found = answer.types.map((type, at) => {
-    const [partition, bucket, offset, time] = answer.rows[at];
-    return { type, partition, bucket, offset, time, cells: answer.cells[at], source: answer.source[at] === "L" ? "lake" : "log", other: null, row: null, cut: null, whole: null };
+    const [partition, bucket, offset] = answer.rows[at];
+    return { type, partition, bucket, offset, time: answer.times[at], cells: answer.cells[at], source: answer.source[at] === "L" ? "lake" : "log", other: null, row: null, cut: null, whole: null };
   });
   for (const [at, k] of answer.cut) (found[at].cut ??= new Set()).add(k);
   for (const [old, fresh] of answer.pairs) join(found[old], found[fresh]);
@@ -108,7 +109,7 @@ export class ChangeList {
     const open = () => this.pick(record);
     record.row = h("tr", { class: "pick", tabindex: -1, onclick: open, onkeydown: (event) => event.key === "Enter" && open() },
       h("td", null, changeMark(record.type)), h("td", { class: this.isParted ? "" : "num" }, this.isParted ? `${record.partition} / ${record.bucket}` : String(record.bucket)),
-      h("td", { class: "num" }, number(record.offset)), h("td", { class: "mut" }, clock(record.time, this.explorer.offsetMs, true)), h("td", null, sourceMark(record.source)),
+      h("td", { class: "num" }, number(record.offset)), h("td", { class: "mut" }, shortTime(record.time, this.explorer.offsetMs, this.explorer.nowMs())), h("td", null, sourceMark(record.source)),
       this.names.map((name, k) => h("td", { class: this.kindOf(name) }, this.cell(record, k))));
     record.row.classList.toggle("sel", record === this.chosen);
     return record.row;
@@ -143,7 +144,7 @@ export class ChangeList {
     return [
       h("div", { class: "fx-sh" }, h("h3", null, title), h("span", { class: "sp" }), close),
       h("div", { class: "two" }, h("div", null, values),
-        h("div", null, h("h3", null, "Where"), pairs([["bucket", bucketOf(record)], ["offset", offset], ["timestamp", clock(record.time, this.explorer.offsetMs, true)], ["read from", sourceMark(record.source)]]))),
+        h("div", null, h("h3", null, "Where"), pairs([["bucket", bucketOf(record)], ["offset", offset], ["timestamp", record.time], ["read from", sourceMark(record.source)]]))),
     ];
   }
 }
