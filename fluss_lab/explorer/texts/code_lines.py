@@ -11,8 +11,11 @@ from fluss_lab.display import visible
 from fluss_lab.model import TablePath
 from fluss_lab.read.changelog.change_pages import Offsets
 
-#: Names that a line must not take for a table.
-_TAKEN: Final = frozenset({"lab", "fl", "pa", "pd", "pc", "start", "end", "scanner", "batches"})
+#: Names that a line must not take for a table: those that lines bind or use, and those that people's notebooks have.
+_TAKEN: Final = frozenset({
+    "lab", "fl", "pd", "pc", "pa", "dt", "Decimal", "float", "start", "end", "scanner", "batches", "place", "lag", "lake", "job",
+    "run", "findings",
+})  # fmt: skip
 #: Offsets of more buckets have lines of their own.
 _SPANS_INLINE_MAX: Final = 3
 
