@@ -32,6 +32,7 @@ from fluss_lab.explorer.explorer_requests import (
     LeaveRequest,
     PageRequest,
     RowRequest,
+    SnapshotsRequest,
     TailRequest,
     WriteRequest,
 )
@@ -40,12 +41,12 @@ from fluss_lab.explorer.explorer_requests import (
 IDLE_S: Final = 30.0
 #: Requests of all views that are under way at once on a thread: of each some slots.
 WORK_MAX: Final = 256
-#: Reads of rows have a thread of their own: a long one does not keep a view from seeing that a server is away. So have the
-#: tail, which waits for records, what is typed, what follows an action, and the actions themselves.
+#: Reads of rows and of the lake have a thread of their own: a long one does not keep a view from seeing that a server is away.
+#: So have the tail, which waits for records, what is typed, what follows an action, and the actions themselves.
 _LANES: Final[dict[str, tuple[type[AnyRequest], ...]]] = {
     "rows": (
         PageRequest, CountRequest, FactsRequest, RowRequest, ChangesRequest, ChangeRequest,
-        LakeRequest, LakePartRequest, DiffRequest, DiffRowsRequest,
+        LakeRequest, LakePartRequest, SnapshotsRequest, DiffRequest, DiffRowsRequest,
     ),
     "checks": (WriteRequest,),
     "tail": (TailRequest, LeaveRequest),

@@ -52,7 +52,7 @@ _LAKE_SHOWN: Final = ("table.datalake.freshness", "table.datalake.auto-maintenan
 
 
 class TableAnswers:
-    """What a view shows of the tables of a lab. For one thread.
+    """What a view shows of the tables of a lab. For one thread, but for `snapshots`, which may have another one.
 
     Args:
         tables: Those that requests mean.

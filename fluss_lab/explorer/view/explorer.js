@@ -39,8 +39,8 @@ const SCREENS = {
   diff: Diff,
   write: Write,
 };
-/** What these ask may fail for reasons of the lake's own: the server is there all the same. */
-const OF_THE_LAKE = new Set(["lake", "lake_part", "diff", "diff_rows"]);
+/** Whether the server is there these say alone: others may fail for reasons of the lake's, or be answered without the server. */
+const OF_THE_SERVER = new Set(["tree", "head"]);
 /** The screens of the lab, below the tree. */
 const PAGES = { jobs: Jobs, health: Health };
 /** What is asked of the lab, not of the table that is shown. */
@@ -153,7 +153,7 @@ export class Explorer {
     });
   }
 
-  /** An answer came: the server is there, unless it says that it is not. */
+  /** An answer came: a kernel is there, and the server is, unless it says that it is not. */
   back(kind, error) {
     if (OF_LAB.has(kind) && kind !== "tree") return;
     if (this.isStatic) {
@@ -162,7 +162,8 @@ export class Explorer {
       this.open(this.path, true);
       if (page) this.openPage(page);
     }
-    if (error && ((error.retriable && !OF_THE_LAKE.has(kind)) || kind === "tree")) {
+    if (!OF_THE_SERVER.has(kind)) return;
+    if (error && (error.retriable || kind === "tree")) {
       const attempt = (this.away ? this.away.attempt : 0) + (this.away && Date.now() < this.away.next ? 0 : 1);
       const next = Date.now() + RETRY_S[Math.min(attempt, RETRY_S.length) - 1] * 1000;
       if (!this.away || Date.now() >= this.away.next) this.away = { attempt, next, title: error.retriable ? "The server does not answer." : error.text };
@@ -413,7 +414,7 @@ export class Explorer {
 
   /** What is wrong instead of what was asked for; with a title of the caller's, for what is not the server's, it can always be asked for again. */
   errorView(error, again, general = null) {
-    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [error.retriable ? "The server does not answer" : general || "That cannot be read"];
+    const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [this.away && error.retriable ? "The server does not answer" : general || (error.retriable ? "No answer at present" : "That cannot be read")];
     return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
       h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));

@@ -27,3 +27,33 @@ def test_columns_that_cannot_be_read_are_said_to_be_and_are_asked_for_again(tab,
     assert "Try again" in said
     assert is_drawn_once, "what has the focus there keeps it"
     assert "Try again" not in after
+
+
+def test_tree_and_head_alone_say_whether_the_server_is_there():
+    """Rows, counts and snapshots may come from a lake that does not answer, or that does while the server is away."""
+    lake_away, said, tree_away, still_away, back, head_away = run_view(
+        "data",
+        """
+    const isAway = () => Boolean(explorer.away);
+    tell("schema", SCHEMA);
+    tell("page", AWAY);
+    screen().moment.setMode("snap");
+    tell("snapshots", AWAY);
+    found.push(isAway(), screen().place.textContent);
+    screen().moment.setMode("now");
+    polled();
+    explorer.poll();
+    tell("tree", AWAY);
+    found.push(isAway());
+    tell("page", PAGE);
+    found.push(isAway());
+    polled();
+    found.push(isAway());
+    explorer.poll();
+    tell("tree", TREE);
+    tell("head", AWAY);
+    found.push(isAway());
+    """,
+    )
+    assert (lake_away, tree_away, still_away, back, head_away) == (False, True, True, False, True)
+    assert said.startswith("No answer at present")

@@ -190,7 +190,10 @@ def test_a_check_is_given_up_for_a_newer_one():
 
 @pytest.mark.parametrize(
     ("kind", "body"),
-    [("page", {"table": "a.b"}), ("health", {}), ("jobs", {"op": "cancel", "name": "r1"}), ("jobs", {"op": "start", "name": "refresh"})],
+    [
+        ("page", {"table": "a.b"}), ("snapshots", {"table": "a.b"}), ("lake", {"table": "a.b"}), ("health", {}),
+        ("jobs", {"op": "cancel", "name": "r1"}), ("jobs", {"op": "start", "name": "refresh"}),
+    ],
 )  # fmt: skip
 def test_what_takes_long_does_not_keep_the_tree_and_the_jobs_waiting(kind, body):
     blocked, sent = threading.Event(), []
