@@ -35,6 +35,12 @@ EXPLORING = (
         "                pass",
         (f"{IN_PAGES}::test_a_window_slides_over_exactly_the_records_in_their_order",),
     ),
+    Mutant(
+        "tails_that_end_with_an_outage", "P11", TAIL,
+        "            except UnavailableError:",
+        "            except NotImplementedError:",
+        (f"{IN_TAIL}::test_an_outage_loses_nothing_and_a_pause_stays_one",),
+    ),
     # P13: what is shown of one table is not gone on with in another.
     Mutant(
         "windows_of_any_table", "P13", CHANGES,

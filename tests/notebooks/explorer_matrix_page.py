@@ -192,6 +192,39 @@ def away(visit: Visit) -> None:
         }
 
 
+def tailed(visit: Visit) -> None:
+    """The server is killed under a live tail that is paused, and is back; what comes then is held, and shown."""
+    found, fx = visit.found, visit.fx
+
+    def status() -> str:
+        return visit.text(".fx-body .status")
+
+    def rows() -> int:
+        return fx.locator("tr.pick").count()
+
+    open_table(visit, "matrix.every")
+    open_screen(visit, "Changelog")
+    fx.get_by_role("button", name="Live tail").click()
+    visit.until(lambda: "Following" in status())
+    execute(visit, 'lab.table("matrix.every").append([{"a_key": "before"}])')
+    visit.until(lambda: rows() == 1)
+    fx.get_by_role("button", name="Pause").click()
+    visit.until(lambda: "Paused" in status())
+    execute(visit, "server.kill()")
+    visit.until(lambda: "does not answer" in status())
+    found["tail_away"] = [status(), rows()]
+    visit.picture("away-tail")
+    execute(visit, "server.start()")
+    visit.until(lambda: "Paused" in status())
+    execute(visit, 'lab.table("matrix.every").append([{"a_key": "after"}])')
+    visit.until(lambda: "1 of 10,000" in status())
+    found["tail_paused"] = [status(), rows()]
+    fx.get_by_role("button", name="Resume").click()
+    visit.until(lambda: rows() == 2)
+    found["tail_resumed"] = [status(), rows()]
+    fx.get_by_role("button", name="Stop").click()
+
+
 def dropped(visit: Visit) -> None:
     """The table is dropped under each screen; another one of its path is not shown in its place."""
     found = visit.found["dropped"] = {}
@@ -392,4 +425,4 @@ def key_pages(visit: Visit, found: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(visit_explorer((screens, narrow, keys, away, dropped, altered), *sys.argv[1:6])))
+    print(json.dumps(visit_explorer((screens, narrow, keys, away, tailed, dropped, altered), *sys.argv[1:6])))

@@ -186,6 +186,14 @@ def test_a_server_that_is_killed_is_said_to_be_away_and_each_screen_recovers_by_
         assert met["whole_ms"] >= 0, (screen, met["after"])
 
 
+def test_a_live_tail_outlives_a_server_that_is_killed_and_a_pause_stays_one(seen):
+    away, paused, resumed = seen["tail_away"], seen["tail_paused"], seen["tail_resumed"]
+    assert away[0].startswith("The server does not answer")
+    assert paused[0].startswith("Paused")
+    assert resumed[0].startswith("Following")
+    assert [away[1], paused[1], resumed[1]] == [1, 1, 2]
+
+
 def test_a_table_that_is_dropped_is_said_to_be_and_another_one_of_its_path_is_not_shown(seen):
     assert list(seen["dropped"]) == seen["tabs"]
     for at, text in enumerate(seen["dropped"].values()):

@@ -245,6 +245,11 @@ class LogScanner(Closing):
         """Return, by subscribed bucket, the offset after the last record that `poll` gave: where to resume."""
         return {position.bucket: position.offset for position in self._positions.all()}
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether records of a bucket could not be fetched when that was tried last; polling on tries on."""
+        return self._positions.is_failing
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> ScanRecords:

@@ -125,6 +125,12 @@ class ScannedBuckets:
         """Return why no bucket can have records any more; None while one may."""
         return self._ended
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether a bucket could not be fetched when that was tried last; it is tried again."""
+        with self._changed:
+            return any(position.retry_at > 0 and not position.stopped for position in self._positions.values())
+
     def end(self, error: FlussError) -> None:
         """End all buckets: the table is gone. The caller still gets what was fetched before."""
         with self._changed:

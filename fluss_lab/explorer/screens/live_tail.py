@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.client import LogScanner
 from fluss_lab.client.log.log_scanner import ScanBatch
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import InvalidRequestError, UnavailableError
 from fluss_lab.explorer.explorer_answers import Answer, Steps
 from fluss_lab.explorer.explorer_requests import TailRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
@@ -56,7 +56,8 @@ class LiveTails:
 
         As `change_rows`; ``skipped`` records that are not shown, ``total`` of those shown and not since the start, by which a
         view sees what was lost on the way, ``rate`` a second, ``held``, ``limit``, ``state`` (``following``, ``paused``, ``full``,
-        ``ended``). The first answer after a start has the lines too.
+        ``ended``; ``away`` while no server answers: it is followed on from where it is then). The first answer after a start
+        has the lines too.
 
         Raises:
             InvalidRequestError: Nothing is followed, or by too many views.
@@ -133,7 +134,7 @@ class LiveTail:
         #: What was read and is neither shown nor skipped.
         self._held: deque[ScanBatch] = deque()
         self._held_records = self._held_bytes = self._skipped = self._total = 0
-        self._was_paused = False
+        self._was_paused = self._is_away = False
         self._rate, self._allowed, self._at = 0.0, float(SHOWN_PER_S), time.monotonic()
 
     def begin(self, open_scanner: Callable[[], LogScanner]) -> None:
@@ -182,9 +183,14 @@ class LiveTail:
             "rate": round(self._rate),
             "held": self._held_records,
             "limit": HELD_MAX,
-            "state": "full" if self._is_full else "paused" if is_paused else "following",
+            "state": self._state(is_paused=is_paused),
         }
         return change_rows(records, self._columns, self._zone, update_pairs(records), lambda _: True, beside)
+
+    def _state(self, *, is_paused: bool) -> str:
+        if self._is_full:
+            return "full"
+        return "away" if self._is_away else "paused" if is_paused else "following"
 
     @property
     def _is_full(self) -> bool:
@@ -205,11 +211,17 @@ class LiveTail:
             if kept is None and self._is_full:
                 time.sleep(left_s)
                 break
-            for batch in scanner.poll(left_s):
+            try:
+                batches = scanner.poll(left_s)
+            except UnavailableError:  # the scanner stays where it is in each bucket, and tries on
+                self._is_away = True
+                continue
+            for batch in batches:
                 found += len(batch.records)
                 self._hold(batch)
                 while kept is not None and self._held_records - len(self._held[0].records) >= max(1, kept):
                     self._skipped += len(self._let_go().records)
+        self._is_away = self._is_away and scanner.is_failing
         return found
 
     def _hold(self, batch: ScanBatch) -> None:

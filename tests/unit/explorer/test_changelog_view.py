@@ -19,3 +19,38 @@ def test_a_record_has_its_date_in_its_detail_and_in_the_list_when_it_is_not_of_t
     )
     assert listed == ["14:00:00.001", "2026-07-01 23:59:59", "2026-01-02 14:00:00.250"]
     assert "2026-07-02 14:00:00.001" in detail
+
+
+#: Opens the live tail, in which two records have come.
+TAILED = """
+tell("schema", SCHEMA);
+tell("changes", CHANGES);
+const status = () => screen().status.textContent, rows = () => screen().list.root.querySelectorAll("tr.pick").length, do_ = (name) => press(named(screen().bar, name));
+do_("Live tail");
+tell("tail", tail(20, 2, { total: 2, code: ["tail"] }), false);
+"""
+
+
+def test_a_server_that_is_away_keeps_the_records_and_a_pause_is_one_afterwards():
+    away, kept, asked, announced, back, resumed = run_view(
+        "changelog",
+        TAILED
+        + """
+    do_("Pause");
+    tell("tail", tail(0, 0, { total: 2, state: "away", held: 3 }), false);
+    found.push(status(), rows(), sent.filter((each) => each.kind === "tail").map((each) => each.op), said());
+    polled();
+    tell("tail", tail(0, 0, { total: 2, state: "paused", held: 5 }), false);
+    found.push(status());
+    do_("Resume");
+    tell("tail", tail(22, 5, { total: 7 }), false);
+    found.push([rows(), status(), lastOf("tail").op]);
+    """,
+    )
+    assert away.startswith("The server does not answer")
+    assert "3 of 10,000" in away
+    assert (kept, asked) == (2, ["start", "pause"])
+    assert announced.startswith("The server does not answer")
+    assert back.startswith("Paused")
+    assert (resumed[0], resumed[2]) == (7, "resume")
+    assert resumed[1].startswith("Following")

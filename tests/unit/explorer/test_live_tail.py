@@ -6,11 +6,14 @@ import time
 
 import pytest
 
+import fluss_lab as fl
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explorer_answers import ANSWER_BYTES_MAX
 from fluss_lab.explorer.explorer_model import ExplorerModel
 from fluss_lab.explorer.screens import live_tail
 from fluss_lab.explorer.texts.change_rows import COLUMNS_DRAWN
+from fluss_lab.testing.clusters import ServerProcess
+from fluss_lab.workbench.lab_place import LabPlace
 from tests.unit.explorer.explorer_kit import ask, refused, request
 
 pytestmark = pytest.mark.slow
@@ -153,6 +156,33 @@ def test_an_error_ends_it(lab, model, table, tail):
     error = next(each for each in itertools.islice(steps, 200) if "error" in each)["error"]
     assert error["class"] == "TableNotFoundError"
     assert "nothing is followed" in next(tail("resume"))["error"]["text"]
+
+
+def test_an_outage_loses_nothing_and_a_pause_stays_one(tmp_path, monkeypatch):
+    """It lasts longer than a request waits for a server; what is written then is held, and shown when a person goes on."""
+    monkeypatch.setattr(live_tail, "SILENT_S", 300.0)
+    with ServerProcess(tmp_path / "lab", client={"client.request-timeout": "2s"}) as server:
+        lab = fl.Lab._at(LabPlace(server.connection, server.folder, None, {}))
+        lab.create_database("shop")
+        table = lab.create_table("shop.outlived", {"id": "int", "email": "string"}, buckets=2)
+        model = ExplorerModel(lab, "lab")
+        steps = say(model, table, "start")
+        next(steps)
+        table.append(rows(3))
+        until(steps, lambda _, found: seen(found) == 3)
+        steps = say(model, table, "pause")
+        table.append(rows(4, 3))
+        until(steps, lambda answer, _: answer["held"] == 4)
+        server.kill()
+        assert until(steps, lambda answer, _: answer["state"] == "away")[-1]["held"] == 4
+        server.start()
+        until(steps, lambda answer, _: answer["state"] == "paused")  # before anything is written
+        table.append(rows(5, 7))
+        until(steps, lambda answer, _: answer["held"] == 9)
+        found = until(say(model, table, "resume"), lambda _, found: seen(found) == 9)
+        assert sorted(int(cells[0]) for each in found for cells in each["cells"]) == list(range(3, 12))
+        assert (found[-1]["total"], found[-1]["state"]) == (12, "following")
+        model.close()
 
 
 def test_what_is_closed_while_it_begins_leaves_no_scanner_open(table):

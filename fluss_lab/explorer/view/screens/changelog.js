@@ -11,6 +11,11 @@ const TAIL_MAX = 500, DRAWN_MAX = 60;
 const BEAT_MS = 20000;
 /** Farther down the list, records that come are counted and not shown: what is read stays where it is. */
 const AWAY_PX = 12;
+/** By state of a tail: its mark, and what is said of it. */
+const TAIL_STATES = {
+  following: ["ok", "Following"], paused: ["warn", "Paused"], full: ["warn", "Paused", "buffer full: reading has stopped, nothing is lost"],
+  away: ["bad", "The server does not answer", "what is written meanwhile is read when it does"],
+};
 
 export class Changelog {
   constructor(explorer) {
@@ -113,7 +118,7 @@ export class Changelog {
       this.list.add(fresh.reverse(), answer.columns, DRAWN_MAX);
     }
     if (answer.state !== "following") this.drawWhole();
-    if (before !== answer.state) this.explorer.say(answer.state === "full" ? "Buffer full: reading has stopped, nothing is lost" : answer.state);
+    if (before !== answer.state) this.explorer.say(TAIL_STATES[answer.state].slice(1).join(": "));
     this.drawTail();
   }
 
@@ -129,11 +134,11 @@ export class Changelog {
   }
 
   drawTail() {
-    const { state, rate, held, limit, skipped } = this.tail, isPaused = state !== "following";
-    refill(this.status, stateMark(isPaused ? "warn" : "ok", isPaused ? "Paused" : "Following"), h("span", null, h("b", null, number(isPaused ? 0 : rate)), " records/s"),
-      skipped && state !== "full" ? h("span", { "data-key": "skipped" }, h("b", null, number(skipped)), " more came, not shown") : null,
+    const { state, rate, held, limit, skipped } = this.tail, [mark, text, more] = TAIL_STATES[state];
+    refill(this.status, stateMark(mark, text), h("span", null, h("b", null, number(state === "following" ? rate : 0)), " records/s"),
+      skipped && !more ? h("span", { "data-key": "skipped" }, h("b", null, number(skipped)), " more came, not shown") : null,
       h("span", { class: "st" }, "buffer", h("span", { class: "prog" }, h("i", { style: { width: `${Math.min(100, (held / limit) * 100)}%` } })), h("span", null, `${number(held)} of ${number(limit)}`)),
-      h("span", { class: "sp" }), state === "full" ? h("span", { class: "warn cut" }, "buffer full: reading has stopped, nothing is lost") : null);
+      h("span", { class: "sp" }), more ? h("span", { class: "warn cut" }, more) : null);
   }
 
   // -- what is asked for ---------------------------------------------------------------------------------------------
