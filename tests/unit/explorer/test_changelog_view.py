@@ -54,3 +54,28 @@ def test_a_server_that_is_away_keeps_the_records_and_a_pause_is_one_afterwards()
     assert back.startswith("Paused")
     assert (resumed[0], resumed[2]) == (7, "resume")
     assert resumed[1].startswith("Following")
+
+
+def test_a_tail_that_has_ended_says_so_with_records_and_without():
+    with_records, quiet, shown, buttons, by_itself = run_view(
+        "changelog",
+        TAILED
+        + """
+    do_("Stop");
+    found.push(status());
+    do_("Live tail");
+    tell("tail", tail(0, 0, { total: 0 }), false);
+    do_("Stop");
+    found.push(status(), screen().list.root.textContent, Boolean(named(screen().bar, "Live tail")));
+    do_("Live tail");
+    tell("tail", tail(0, 0, { total: 0 }), false);
+    tell("tail", { state: "ended" });
+    found.push([status(), said()]);
+    """,
+    )
+    assert "2 records that came" in with_records
+    for text in (with_records, quiet, *by_itself):
+        assert "he live tail has ended" in text
+        assert "Following" not in text
+    assert shown.startswith("Nothing new came")
+    assert buttons

@@ -90,7 +90,14 @@ export class Changelog {
     if (hadFocus) this.bar.querySelector(`[data-key="${this.tail ? "pause" : "tail"}"]`).focus();
     this.tailAsk(op);
     if (this.tail) this.drawTail();
-    else this.draw();
+    else if (this.answer) this.draw();
+    else this.drawNothing();
+  }
+
+  /** Of a tail that has ended, and in which no record came. */
+  drawNothing() {
+    refill(this.status, h("span", null, "The live tail has ended."));
+    this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Nothing new came"), h("p", null, "The live tail has ended. Records show here when they are read again.")));
   }
 
   tailAsk(op) {
@@ -103,7 +110,10 @@ export class Changelog {
   }
 
   cameIn(answer) {
-    if (answer.state === "ended") return void this.follow("stop");
+    if (answer.state === "ended") {
+      this.follow("stop");
+      return void this.explorer.say("The live tail has ended");
+    }
     const before = this.tail.state, isAway = this.list.root.scrollTop > AWAY_PX, count = answer.types.length;
     // Of answers that were lost on the way nothing is shown.
     const skipped = this.tail.skipped + answer.total - this.tail.total - (isAway ? 0 : count);
@@ -241,7 +251,7 @@ export class Changelog {
     const count = records.length, beside = (text, older) => button(text, { class: "sm ghost", on: () => this.ask({ window: this.window, older }) });
     const from = this.isOfShown ? "what was shown" : { newest: answer.newer ? "before the newest" : "the newest", earliest: "from the earliest", time: `from ${this.value}`, offset: `from offset ${this.value}` }[this.start];
     const all = answer.records == null ? "" : this.net ? ` of ${plural(answer.records, "record")}` : ` of ${number(answer.records)} records`;
-    refill(this.status, h("span", null, answer.limited ? "the first " : null, h("b", null, number(count)), this.net ? ` net changes${all}` : all || " records that came"), answer.records == null ? null : h("span", null, from),
+    refill(this.status, h("span", null, answer.limited ? "the first " : null, h("b", null, number(count)), this.net ? ` net changes${all}` : all || " records that came"), h("span", null, answer.records == null ? "the live tail has ended" : from),
       h("span", { class: "hide-n" }, this.net ? "by bucket and offset" : this.newestFirst ? "newest first" : "oldest first"), h("span", { class: "sp" }),
       answer.older ? beside("Older", true) : null, answer.newer ? beside("Newer", false) : null);
     if (!count) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "No record there"), h("p", null, "Nothing was written from that start on. Records show here when they are read again.")));
