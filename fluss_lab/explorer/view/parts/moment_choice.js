@@ -38,6 +38,7 @@ export class MomentChoice {
 
   openSnapshot(id) {
     this.turn("snap");
+    this.wanted = id;
     this.set(id);
     this.askSnapshots();
   }
@@ -49,6 +50,7 @@ export class MomentChoice {
 
   setMode(mode) {
     this.mode = mode;
+    this.wanted = null;
     this.time.hidden = mode !== "time";
     this.slider.hidden = mode !== "snap";
     if (mode === "now") this.set(null);
@@ -61,16 +63,22 @@ export class MomentChoice {
   }
 
   askSnapshots() {
-    this.explorer.ask("snapshots", "snapshots", {}, (answer) => (answer.error ? this.failed(answer.error) : this.drawSlider(answer.snapshots)));
+    this.explorer.ask("snapshots", "snapshots", {}, (answer) => {
+      // Somebody may have gone on to now or to a time meanwhile.
+      if (this.mode !== "snap") return undefined;
+      return answer.error ? this.failed(answer.error) : this.drawSlider(answer.snapshots);
+    });
   }
 
-  drawSlider(snapshots) {
+  drawSlider(listed) {
+    // Only the newest are listed: an older one that is wanted is before them.
+    const isOlder = this.wanted != null && !listed.some(([id]) => id === this.wanted), snapshots = isOlder ? [[this.wanted, null, "older than those listed"], ...listed] : listed;
     if (!snapshots.length) {
       refill(this.slider, h("span", { class: "mut sm" }, "The lake has no snapshot of this table yet."));
       return;
     }
     const found = snapshots.findIndex(([id]) => id === this.asOf), begin = found < 0 ? snapshots.length - 1 : found;
-    const time = (k) => clock(snapshots[k][1], this.explorer.offsetMs);
+    const time = (k) => (snapshots[k][1] == null ? "" : clock(snapshots[k][1], this.explorer.offsetMs));
     const label = h("span", { class: "cut fx-snap" });
     const say = (k) => refill(label, h("b", null, time(k)), `  ${snapshots[k][3] ? "round" : snapshots[k][2]}  `, h("span", { class: "mono mut" }, snapshots[k][0]));
     const range = field({

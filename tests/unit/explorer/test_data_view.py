@@ -1,0 +1,64 @@
+"""The screen Data, run by node: the moment that is read, tables without rows, and what has the focus."""
+
+import pytest
+
+from tests.unit.explorer.view_kit import run_view
+
+#: What each question for rows names as its moment.
+MOMENTS = 'const moments = () => sent.filter((each) => each.kind === "page").map((each) => each.as_of), snapshots = [["7", Date.now(), "append", true], ["8", Date.now(), "append", true]];\n'
+
+
+@pytest.mark.parametrize("mode", ["now", "time"])
+@pytest.mark.parametrize("answer", ["{ snapshots, left_out: 0 }", "WRONG"])
+def test_snapshots_that_come_late_change_nothing(mode, answer):
+    moments, shown, status = run_view(
+        "data",
+        MOMENTS
+        + f"""
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    screen().moment.setMode("snap");
+    screen().moment.setMode("{mode}");
+    tell("snapshots", {answer});
+    found.push(moments(), screen().place.firstChild === screen().grid.root, screen().status.textContent);
+    """,
+    )
+    assert moments == [None]
+    assert shown
+    assert status.startswith("2 rows")
+
+
+def test_the_newest_snapshot_is_read_unless_another_one_was_chosen():
+    newest, chosen = run_view(
+        "data",
+        MOMENTS
+        + """
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    screen().moment.setMode("snap");
+    tell("snapshots", { snapshots, left_out: 0 });
+    found.push(moments());
+    explorer.openSnapshot("7");
+    tell("snapshots", { snapshots, left_out: 0 });
+    found.push(moments());
+    """,
+    )
+    assert (newest, chosen) == ([None, "8"], [None, "8", "7"])
+
+
+def test_a_snapshot_older_than_those_that_are_listed_stays_chosen():
+    moments, text, place = run_view(
+        "data",
+        MOMENTS
+        + """
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    explorer.openSnapshot("3");
+    tell("snapshots", { snapshots, left_out: 500 });
+    const slider = screen().moment.slider.querySelector("input");
+    found.push(moments(), screen().moment.slider.textContent, [slider.getAttribute("max"), String(slider.value)]);
+    """,
+    )
+    assert moments == [None, "3"]
+    assert "older than those listed" in text
+    assert place == ["2", "0"]
