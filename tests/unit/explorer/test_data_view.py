@@ -62,3 +62,28 @@ def test_a_snapshot_older_than_those_that_are_listed_stays_chosen():
     assert moments == [None, "3"]
     assert "older than those listed" in text
     assert place == ["2", "0"]
+
+
+def test_a_table_without_rows_is_read_again_when_records_came_and_not_at_every_head():
+    asked, deleted, bare, after = run_view(
+        "data",
+        """
+    const asked = () => sent.filter((each) => each.kind === "page").length, place = () => screen().place.textContent;
+    tell("schema", SCHEMA);
+    tell("page", NO_ROWS);
+    for (let n = 0; n < 5; n++) polled();
+    found.push(asked(), place());
+    polled({ ...HEAD, rows: "0" });
+    tell("page", { ...NO_ROWS, point: { ...NO_ROWS.point, name: "p2", records: "0" } });
+    found.push(place());
+    polled({ ...HEAD, rows: "6" });
+    polled({ ...HEAD, rows: "6" });
+    tell("page", PAGE);
+    polled({ ...HEAD, rows: "9" });
+    found.push(asked());
+    """,
+    )
+    assert asked == 1
+    assert deleted.startswith("No rowsEvery row that was written was deleted.")
+    assert bare.startswith("No rows yetThe table has 1 bucket and nothing in them.")
+    assert after == 3, "rows that are shown stay"

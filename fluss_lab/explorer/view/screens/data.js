@@ -67,7 +67,8 @@ export class Data {
     if (what === "schema" && this.isOutdated) return this.reading ? this.readAgain() : this.lost();
     const { head } = this.explorer.data;
     if (what !== "head") return undefined;
-    if (this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== "0") return this.readAgain();
+    // Records of a primary-key table may be there without a row: it is read again when there are others.
+    if (this.point && this.total === 0 && !this.where && !this.asOf && head.rows !== this.recordsThen) return this.readAgain();
     return this.askFailed();
   }
 
@@ -202,6 +203,7 @@ export class Data {
   readAgain({ where, asOf } = { where: this.where, asOf: this.asOf }, position = 0) {
     const begun = Date.now();
     this.reading = begun;
+    this.recordsThen = this.explorer.data.head && this.explorer.data.head.rows;
     this.error = null;
     this.failedRead = false;
     this.input.classList.remove("err");
@@ -475,8 +477,9 @@ export class Data {
         this.input.focus();
       } })));
     }
-    return this.put(h("div", { class: "empty" }, h("h3", null, "No rows yet"),
-      h("p", null, `The table has ${plural(head ? head.buckets : 0, "bucket")} and nothing in them. Rows show here as soon as a writer’s call returns.`),
+    const isBare = this.point.records === "0", then = this.good.asOf == null ? "" : " at that moment";
+    const why = isBare ? `The table has ${plural(head ? head.buckets : 0, "bucket")} and nothing in them${then}.` : "Every row that was written was deleted.";
+    return this.put(h("div", { class: "empty" }, h("h3", null, isBare ? "No rows yet" : "No rows"), h("p", null, `${why} Rows show here as soon as a writer’s call returns.`),
       isStatic ? null : button("Read again", { icon: "rerun", on: () => this.readAgain() })));
   }
 
