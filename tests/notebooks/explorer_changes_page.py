@@ -19,6 +19,7 @@ ANSWERS_PER_S = 4
 RECORDS = """() => [...document.querySelectorAll('.fx tr.pick')].map(row => [1, 2, 3].map(at => row.children[at].textContent))"""
 ROWS = "() => document.querySelectorAll('.fx tr.pick').length"
 NODES = "() => document.querySelector('.fx').getElementsByTagName('*').length"
+FOCUS = "() => document.activeElement.dataset.key || document.activeElement.localName"
 
 
 def records(visit: Visit) -> list[tuple[str, int, int]]:
@@ -40,18 +41,19 @@ def order(visit: Visit) -> None:
     visit.table("shop.planes")
     visit.tab("Changelog")
     visit.until(lambda: fx.locator("tr.pick").count() > 10)
-    seen, kept = set(records(visit)), []
+    seen, kept, focuses = set(records(visit)), [], []
     found["sorted"] = True
     for _ in range(40):
         if not fx.get_by_role("button", name="Older").count():
             break
         press(visit, "Older")
+        focuses.append(visit.page.evaluate(FOCUS))
         shown = records(visit)
         seen |= set(shown)
         kept.append(len(shown))
         found["sorted"] &= shown == sorted(set(shown), reverse=True)
     found["kept"], found["seen"] = max(kept), len(seen)
-    found["oldest"] = records(visit)[-1][1:]
+    found["oldest"], found["focuses"] = records(visit)[-1][1:], list(dict.fromkeys(focuses))
     visit.picture("changes-oldest")
     for _ in range(40):
         if not fx.get_by_role("button", name="Newer").count():

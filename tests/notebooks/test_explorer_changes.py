@@ -80,6 +80,7 @@ def test_older_and_newer_records_slide_in_the_order_of_time(used):
     assert used["seen"] == RECORDS
     assert 800 <= used["kept"] <= 1_000
     assert used["oldest"][1] == 0
+    assert used["focuses"] == ["older", "tr"], "a button has the focus for as long as it is there"
 
 
 def test_what_is_typed_and_what_is_wide(used):

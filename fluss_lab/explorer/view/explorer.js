@@ -417,7 +417,7 @@ export class Explorer {
     const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [this.away && error.retriable ? "The server does not answer" : general || (error.retriable ? "No answer at present" : "That cannot be read")];
     return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
-      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));
+      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", key: "retry", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));
   }
 
   drawBanner() {

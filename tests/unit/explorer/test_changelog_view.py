@@ -79,3 +79,43 @@ def test_a_tail_that_has_ended_says_so_with_records_and_without():
         assert "Following" not in text
     assert shown.startswith("Nothing new came")
     assert buttons
+
+
+def test_the_focus_stays_where_older_records_are_asked_for_and_what_failed_is():
+    found = run_view(
+        "changelog",
+        """
+    tell("schema", SCHEMA);
+    tell("changes", CHANGES);
+    const status = () => screen().status, do_ = (name) => press(named(status(), name));
+    do_("Older");
+    found.push(focused());
+    tell("changes", { ...CHANGES, ...records(5, 5), kept: 10 });
+    found.push(focused());
+    do_("Older");
+    tell("changes", AWAY);
+    found.push(focused());
+    do_("Try again");
+    found.push(focused());
+    tell("changes", { ...CHANGES, ...records(0, 5), kept: 15, older: false });
+    found.push(focused(), status().textContent);
+    """,
+    )
+    assert found[:5] == ["older", "older", "retry", "retry", "tr"]
+    assert "15 of 20 records" in found[5]
+
+
+def test_the_focus_stays_where_nothing_could_be_read():
+    found = run_view(
+        "changelog",
+        """
+    tell("schema", SCHEMA);
+    tell("changes", AWAY);
+    for (const answer of [AWAY, CHANGES]) {
+      press(named(screen().list.root, "Try again"));
+      tell("changes", answer);
+      found.push(focused());
+    }
+    """,
+    )
+    assert found == ["retry", "tr"]

@@ -87,3 +87,46 @@ def test_a_table_without_rows_is_read_again_when_records_came_and_not_at_every_h
     assert deleted.startswith("No rowsEvery row that was written was deleted.")
     assert bare.startswith("No rows yetThe table has 1 bucket and nothing in them.")
     assert after == 3, "rows that are shown stay"
+
+
+def test_the_focus_stays_where_rows_are_read_again_and_what_failed_is():
+    found = run_view(
+        "data",
+        """
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    const do_ = (name) => press(named(screen().status, name));
+    do_("Read again");
+    pass(150);
+    found.push(screen().status.textContent.startsWith("Reading"), focused());
+    tell("page", { ...PAGE, point: { ...PAGE.point, name: "p2" } });
+    found.push(focused());
+    do_("Read again");
+    tell("page", AWAY);
+    found.push(focused());
+    polled();
+    found.push(focused());
+    """,
+    )
+    assert found == [True, "again", "again", "retry", "again"]
+
+
+def test_the_focus_stays_where_there_are_no_rows_and_goes_to_those_that_come():
+    found = run_view(
+        "data",
+        """
+    tell("schema", SCHEMA);
+    tell("page", AWAY);
+    const hasGrid = () => document.activeElement === screen().grid.root;
+    press(named(screen().place, "Try again"));
+    pass(150);
+    found.push(document.activeElement === screen().place);
+    tell("page", NO_ROWS);
+    press(named(screen().place, "Read again"));
+    pass(150);
+    found.push(focused());
+    tell("page", { ...PAGE, point: { ...PAGE.point, name: "p2" } });
+    found.push(hasGrid());
+    """,
+    )
+    assert found == [True, "again", True]

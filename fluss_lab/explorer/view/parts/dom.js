@@ -38,6 +38,19 @@ export function redraw(element, ...children) {
   (keyed.find((each) => each.dataset.key === key && !each.disabled) || keyed.find((each) => each.dataset.key === rowKey))?.focus();
 }
 
+/**
+ * Draws parts anew. The focus in one of them stays, by the key of what has it; else `other` says where it goes: lost, the next key
+ * would be the notebook's.
+ */
+export function keepFocus(parts, draw, other) {
+  const active = document.activeElement, part = parts.find((each) => each.contains(active));
+  draw();
+  const now = document.activeElement;
+  if (!part || (now !== document.body && now !== part)) return;
+  const same = active === part ? null : active.isConnected ? active : part.querySelector(`[data-key="${active.dataset.key}"]`);
+  (same || other())?.focus();
+}
+
 const ICONS = {
   log: "M3 4h10M3 8h10M3 12h6",
   pk: "M6.5 9.5a3 3 0 1 1 2-2L13 12v1.5h-2V12H9.5z",

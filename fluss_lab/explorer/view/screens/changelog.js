@@ -1,7 +1,7 @@
 // The screen Changelog: what happened when, and where each record is read from.
 
 import { ChangeList, joinUpdates, recordsOf } from "../parts/change_list.js";
-import { button, field, h, refill, segmented, stateMark } from "../parts/dom.js";
+import { button, field, h, keepFocus, refill, segmented, stateMark } from "../parts/dom.js";
 import { number, plural } from "../parts/figures.js";
 
 const STARTS = [["earliest", "Earliest"], ["newest", "Newest"], ["time", "Time"], ["offset", "Offset"]];
@@ -216,15 +216,19 @@ export class Changelog {
     this.again = null;
     const body = { start: this.start, value: this.value || "", net: this.net, ...more };
     if (this.start === "offset") Object.assign(body, this.bucket || this.firstBucket());
-    refill(this.status, h("span", null, `Reading the changelog of ${this.explorer.path} …`));
+    // What was pressed there stays until there is an answer.
+    const { activeElement } = document, pressed = this.status.contains(activeElement) ? [h("span", { class: "sp" }), activeElement] : null;
+    keepFocus([this.status], () => refill(this.status, h("span", null, `Reading the changelog of ${this.explorer.path} …`), pressed), () => null);
     this.explorer.ask("changes", "changes", body, (answer) => (answer.error ? this.failed(answer.error, () => this.ask(more)) : this.took(answer, more)));
   }
 
   failed(error, again) {
-    refill(this.status);
     if (error.retriable) this.again = again;
-    if (this.records.length) refill(this.status, h("span", { class: "bad st cut", role: "alert" }, error.text), h("span", { class: "sp" }), button("Try again", { class: "sm ghost", on: again }));
-    else this.list.showNone(this.explorer.errorView(error, again));
+    keepFocus([this.status, this.list.root], () => {
+      refill(this.status);
+      if (this.records.length) refill(this.status, h("span", { class: "bad st cut", role: "alert" }, error.text), h("span", { class: "sp" }), button("Try again", { class: "sm ghost", key: "retry", on: again }));
+      else this.list.showNone(this.explorer.errorView(error, again));
+    }, () => this.root.querySelector('[data-key="retry"]') || this.list.root);
   }
 
   took(answer, { window, older }) {
@@ -246,9 +250,11 @@ export class Changelog {
   }
 
   draw() {
-    const { answer, records } = this;
-    if (this.tail || !answer) return;
-    const count = records.length, beside = (text, older) => button(text, { class: "sm ghost", on: () => this.ask({ window: this.window, older }) });
+    if (!this.tail && this.answer) keepFocus([this.status, this.list.root], () => this.drawRecords(this.answer), () => this.list.root);
+  }
+
+  drawRecords(answer) {
+    const { records } = this, count = records.length, beside = (text, older) => button(text, { class: "sm ghost", key: older ? "older" : "newer", on: () => this.ask({ window: this.window, older }) });
     const from = this.isOfShown ? "what was shown" : { newest: answer.newer ? "before the newest" : "the newest", earliest: "from the earliest", time: `from ${this.value}`, offset: `from offset ${this.value}` }[this.start];
     const all = answer.records == null ? "" : this.net ? ` of ${plural(answer.records, "record")}` : ` of ${number(answer.records)} records`;
     refill(this.status, h("span", null, answer.limited ? "the first " : null, h("b", null, number(count)), this.net ? ` net changes${all}` : all || " records that came"), h("span", null, answer.records == null ? "the live tail has ended" : from),

@@ -2,7 +2,7 @@
 
 import { columnChoice } from "../parts/column_choice.js";
 import { columnHead } from "../parts/column_head.js";
-import { button, field, h, icon, refill, shownValue, sourceMark } from "../parts/dom.js";
+import { button, field, h, icon, keepFocus, refill, shownValue, sourceMark } from "../parts/dom.js";
 import { age, clock, number, plural, sizeBytes } from "../parts/figures.js";
 import { Grid } from "../parts/grid.js";
 import { MomentChoice } from "../parts/moment_choice.js";
@@ -49,7 +49,7 @@ export class Data {
       },
       open: (i) => this.openRow(i), close: () => this.closeRow(), seen: (first, last, missing) => this.seen(first, last, missing),
     });
-    this.place = h("div", { class: "fx-place" });
+    this.place = h("div", { class: "fx-place", tabindex: -1 });
     this.root = h("div", { class: "fx-col" }, this.bar, this.moment.slider, this.status, h("div", { class: "fx-split v" }, this.place, this.side));
     this.makeBar();
   }
@@ -404,21 +404,23 @@ export class Data {
   // -- what is shown -------------------------------------------------------------------------------------------------
 
   drawStatus() {
+    keepFocus([this.status], () => this.fillStatus(), () => this.status.querySelector("button") || this.grid.root);
+  }
+
+  fillStatus() {
     const { head } = this.explorer.data;
     if (this.explorer.isStatic) return this.point ? this.drawSavedStatus() : refill(this.status);
     if (!this.grid.count) this.pageText.textContent = "";
     const again = button("Read again", { class: "sm ghost", on: () => this.readAgain(), key: "again" });
-    const hadFocus = this.status.contains(document.activeElement);
     if (this.error && this.isShort(this.error)) {
       const retry = this.error.retriable ? button("Try again", { class: "sm", key: "retry", on: () => this.tryAgain() }) : null;
       refill(this.status, h("span", { class: "bad st cut", role: "alert" }, icon("warn"), this.error.text), retry, h("span", { class: "sp" }), h("span", { class: "hide-n cut" }, `shown: ${this.shownText()}`));
     } else if (this.reading && Date.now() - this.reading >= SKELETON_MS) {
       const buckets = head ? `snapshot and ${plural(head.buckets, "bucket")}` : "…";
-      refill(this.status, h("span", null, `Reading ${this.explorer.path}: ${buckets} …`));
+      refill(this.status, h("span", null, `Reading ${this.explorer.path}: ${buckets} …`), h("span", { class: "sp" }), again);
     } else if (this.point) {
       const wrong = this.wrong && h("span", { class: "bad cut", role: "alert" }, this.wrong);
       refill(this.status, h("span", null, this.countText()), wrong, h("span", null, this.momentText()), this.sampleText(), h("span", { class: "sp" }), this.pageText, again);
-      if (hadFocus) again.focus();
     } else refill(this.status);
     return null;
   }
@@ -480,11 +482,12 @@ export class Data {
     const isBare = this.point.records === "0", then = this.good.asOf == null ? "" : " at that moment";
     const why = isBare ? `The table has ${plural(head ? head.buckets : 0, "bucket")} and nothing in them${then}.` : "Every row that was written was deleted.";
     return this.put(h("div", { class: "empty" }, h("h3", null, isBare ? "No rows yet" : "No rows"), h("p", null, `${why} Rows show here as soon as a writer’s call returns.`),
-      isStatic ? null : button("Read again", { icon: "rerun", on: () => this.readAgain() })));
+      isStatic ? null : button("Read again", { icon: "rerun", key: "again", on: () => this.readAgain() })));
   }
 
   put(element) {
-    if (this.place.firstChild !== element) this.place.replaceChildren(element);
+    if (this.place.firstChild === element) return;
+    keepFocus([this.place], () => this.place.replaceChildren(element), () => element.querySelector("button") || (element === this.grid.root ? element : this.place));
   }
 
   loading() {
@@ -507,7 +510,8 @@ export class Data {
       }
       const body = answer.error ? this.explorer.errorView(answer.error, () => this.openRow(i)) : rowDetail(answer, () => this.explorer.openChanges(answer.partition, answer.bucket, answer.offset));
       this.side.hidden = false;
-      refill(this.side, h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() })), body);
+      const close = button("", { class: "sm ghost icon", icon: "x", title: "Close row detail (Esc)", on: () => this.closeRow() });
+      keepFocus([this.side], () => refill(this.side, h("div", { class: "fx-sh" }, h("h3", null, "Where did this row come from"), h("span", { class: "sp" }), close), body), () => close);
       this.rowCode = answer.code || this.code;
       this.explorer.setCode(this.rowCode, this);
       // The detail takes room of the rows: the one that it is of stays in sight.
