@@ -487,7 +487,7 @@ export class Explorer {
         this.screens.data.restore(kept.page);
       }
     } else refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
-    if (PAGES[saved.page]) this.openPage(saved.page);
+    if (Object.hasOwn(PAGES, saved.page)) this.openPage(saved.page);
   }
 
   close() {

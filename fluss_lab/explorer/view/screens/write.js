@@ -6,6 +6,9 @@ import { number, plural } from "../parts/figures.js";
 
 const MODES = { append: "Append row", upsert: "Upsert row", delete: "Delete row" };
 
+/** What an object of an answer has for a column: one may be called as what every object inherits. */
+const ofColumn = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
+
 export class Write {
   constructor(explorer) {
     this.explorer = explorer;
@@ -85,7 +88,7 @@ export class Write {
     this.submit.disabled = Boolean(why || isAway);
     this.submit.setAttribute("aria-disabled", String(Boolean(this.isWriting)));
     this.fill.disabled = Boolean(this.isWriting || isAway || !this.checked || !this.checked.now);
-    const wrong = Object.keys(this.shownErrors()).length;
+    const wrong = this.shownErrors().size;
     if (this.isWriting) return void refill(this.status, h("span", null, "Waiting for the server to acknowledge …"));
     if (why) return void refill(this.status, h("span", { class: "bad cut", role: "alert", title: why }, why));
     if (this.failure) return void refill(this.status, h("span", { class: "bad cut", role: "alert", title: this.failure }, this.failure));
@@ -209,7 +212,7 @@ export class Write {
         this.tried = true;
         this.checked = answer;
         this.drawNotes();
-        const first = [...this.parts.values()].find(({ field }) => answer.errors[field.name]);
+        const first = [...this.parts.values()].find(({ field }) => ofColumn(answer.errors, field.name));
         if (first) first.input.focus();
       }
       this.setCode(answer.code);
@@ -226,11 +229,12 @@ export class Write {
   fillIn() {
     const { now, long } = this.checked;
     for (const [name, { input }] of this.parts) {
-      if (long.includes(name) || !(name in now)) continue;
-      this.values.set(name, now[name] ?? "");
-      if (now[name] === "") this.empties.add(name);
+      const text = ofColumn(now, name);
+      if (long.includes(name) || text === undefined) continue;
+      this.values.set(name, text ?? "");
+      if (text === "") this.empties.add(name);
       else this.empties.delete(name);
-      input.value = now[name] ?? "";
+      input.value = text ?? "";
       this.drawEmpty(name);
     }
     this.failure = this.done = null;
@@ -239,13 +243,13 @@ export class Write {
 
   shownErrors() {
     const errors = this.checked ? this.checked.errors : {};
-    return Object.fromEntries(Object.entries(errors).filter(([name]) => this.parts.has(name) && (this.tried || this.touched.has(name))));
+    return new Map(Object.entries(errors).filter(([name]) => this.parts.has(name) && (this.tried || this.touched.has(name))));
   }
 
   drawNotes() {
     const errors = this.shownErrors();
     for (const [name, { field, input, note }] of this.parts) {
-      const error = errors[name];
+      const error = errors.get(name);
       input.classList.toggle("err", Boolean(error));
       input.setAttribute("aria-invalid", String(Boolean(error)));
       note.className = error ? "bad fx-note" : "mut fx-note";
@@ -258,10 +262,10 @@ export class Write {
     const { checked } = this, { name } = field;
     if (field.is_key) return checked && checked.now ? "key; the row exists" : field.needs || "";
     if (!checked || !checked.now || this.mode !== "upsert") return field.needs ? `must have a value: ${field.needs}` : "";
-    const old = h("span", null, shownValue(checked.now[name])), isLong = checked.long.includes(name);
+    const was = ofColumn(checked.now, name), old = h("span", null, shownValue(was)), isLong = checked.long.includes(name);
     if (this.isPartial && !this.chosen.has(name)) return ["stays ", old];
     if (checked.same.includes(name)) return "as it is now";
-    return [h("span", { class: "old" }, shownValue(checked.now[name])), " ", h("mark", null, shownValue(this.text(name))), isLong ? " too long to be filled in: choose columns to keep it" : ""];
+    return [h("span", { class: "old" }, shownValue(was)), " ", h("mark", null, shownValue(this.text(name))), isLong ? " too long to be filled in: choose columns to keep it" : ""];
   }
 
   close() {}
