@@ -105,8 +105,8 @@ STOPPING = (
     ),
     Mutant(
         "interrupted_poll_drops_what_it_took", "P12", "fluss_lab/client/log/log_scanner.py",
-        "                    self._positions.put_back(taken, offsets)\n",
-        "",
+        "                    self._positions.put_back(taken, offsets)\n                    held.deliver()\n",
+        "                    held.deliver()\n",
         (f"{IN_LAB_LIFETIME}::test_a_poll_that_is_interrupted_loses_no_record",),
     ),
     Mutant(
