@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from fluss_lab.client import Connection
 
-#: By their connections, the labs that have used Spark: by which option's value a query names each.
-_LABS: Final[WeakKeyDictionary[Connection, str]] = WeakKeyDictionary()
+#: Where a session's object keeps the labs that have used it: by connection, the option's value by which a query names each.
+_LABS: Final = "_fluss_labs"
 #: Where a session keeps which cluster is its own: a digest, for the options may hold a token.
 _REGISTERED: Final = "spark.fluss_lab.cluster"
 
@@ -46,7 +46,7 @@ def register(session: SparkSession, defaults: Mapping[str, str] | None = None) -
 
 
 def register_lab(session: SparkSession, connection: Connection, place: Mapping[str, str]) -> None:
-    """Have the data source mean a lab's tables. Where several open labs have used Spark, a query must name the lab.
+    """Have the data source mean a lab's tables. Where several open labs have used the session, a query must name the lab.
 
     A process has one Spark, and a session one meaning of ``format("fluss")``: with that of the lab that came last, rows would be
     written into another lab than the one that they are meant for.
@@ -57,8 +57,9 @@ def register_lab(session: SparkSession, connection: Connection, place: Mapping[s
     """
     from fluss_lab.spark.source.source_options import SEVERAL
 
-    _LABS[connection] = _name(place)
-    others = {name for each, name in list(_LABS.items()) if not each.closed.is_set()} - {_name(place), ""}
+    labs: WeakKeyDictionary[Connection, str] = vars(session).setdefault(_LABS, WeakKeyDictionary())
+    labs[connection] = _name(place)
+    others = {name for each, name in list(labs.items()) if not each.closed.is_set()} - {_name(place), ""}
     register(session, {SEVERAL: ", ".join(sorted({_name(place), *others}))} if others else place)
 
 
