@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import FlussError, InvalidRequestError
-from fluss_lab.model.config.config_chain import environment_name
-from fluss_lab.model.config.lake_options import LAKE_PREFIX, is_secret
+from fluss_lab.model.config.config_chain import option_variables
+from fluss_lab.model.config.lake_options import is_secret
 from fluss_lab.rpc.access.token import read_token
 
 MASK: Final = "********"
@@ -134,10 +134,5 @@ def _json_form(text: str) -> str:
 
 
 def lake_secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return the secrets among the lake's options in an environment."""
-    prefix = environment_name(LAKE_PREFIX)
-    return [
-        value
-        for name, value in environment.items()
-        if name.startswith(prefix) and is_secret(LAKE_PREFIX + name.removeprefix(prefix).lower().replace("_", "."))
-    ]
+    """Return the secrets among the options of lake and remote storage in an environment."""
+    return [environment[name] for name, key in option_variables(environment) if is_secret(key)]

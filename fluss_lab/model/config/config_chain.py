@@ -79,7 +79,7 @@ def resolve(
     for folder in reversed(list(dict.fromkeys(folder.absolute() for folder in folders))):
         path = folder / FILE_NAME
         found.update(_settings(_file_values(path), f"file {path}"))
-    for name, key in _variables(environment):
+    for name, key in option_variables(environment):
         found.update(_settings({key: environment[name]}, f"environment {name}"))
     found.update(_settings(arguments, "argument"))
     check_lake_options(
@@ -100,11 +100,12 @@ def environment_name(key: str) -> str:
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that look like ours and mean nothing: mistyped ones, most likely."""
-    known = {name for name, _ in _variables(environment)} | OTHER_VARIABLES
+    known = {name for name, _ in option_variables(environment)} | OTHER_VARIABLES
     return sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def option_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that set options, by name, each with its option's key."""
     names = {environment_name(key): key for key in (*OPTIONS, *ICEBERG_OPTIONS)}
     lake = environment_name(LAKE_PREFIX)
     for name in sorted(environment):

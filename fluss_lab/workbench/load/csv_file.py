@@ -24,7 +24,7 @@ _HEAD_CHARACTERS: Final = 1 << 16
 _DELIMITERS: Final = ",;\t|"
 #: What stands for no value in a column of another type than text; in texts it is the empty text alone.
 _NULLS: Final = tuple(arrow_csv.ConvertOptions().null_values)
-_LEADING_ZERO: Final = r"^[+-]?0[0-9]"
+_LEADING_ZERO: Final = r"^\s*[+-]?0[0-9xX]"
 #: Whole numbers that a float may not hold exactly.
 _LONG_DIGITS: Final = r"^[+-]?[0-9]{16,}$"
 _ROW: Final = re.compile(r"(?:CSV parse error: )?Row #(\d+): ")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, secret_values
+from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, lake_secrets, secret_values
 
 
 def test_names_are_names_of_variables():
@@ -67,3 +67,15 @@ def test_a_token_that_comes_later_is_masked(tmp_path):
     (tmp_path / "token").write_text("the-token-of-the-lab")
     (tmp_path / "token").chmod(0o600)
     assert redactor.text("x the-token-of-the-lab") == f"x {MASK}"
+
+
+def test_secrets_of_lake_and_remote_storage_are_known_by_their_variables():
+    environment = {
+        "FLUSS_LAB_REMOTE_S3_SECRET_ACCESS_KEY": "remote",
+        "FLUSS_LAB_DATALAKE_ICEBERG_ADLS_ACCOUNT_KEY": "account",
+        "FLUSS_LAB_DATALAKE_ICEBERG_ADLS_CONNECTION_STRING": "connection",
+        "FLUSS_LAB_DATALAKE_ICEBERG_S3_SECRET_ACCESS_KEY": "lake",
+        "FLUSS_LAB_DATALAKE_ICEBERG_TYPE": "rest",
+        "HOME": "/root",
+    }
+    assert sorted(lake_secrets(environment)) == ["account", "connection", "lake", "remote"]

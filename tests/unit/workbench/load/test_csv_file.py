@@ -35,6 +35,7 @@ def read(rows, plan=None):
         (["1e3", "-.5"], "DOUBLE", [1000.0, -0.5]),
         (["01234", "1"], "STRING", ["01234", "1"]),  # a postal code is no number
         (["-07", "1.5"], "STRING", ["-07", "1.5"]),
+        (["0x1F", "0xFFFFFFFFFFFFFFFF"], "STRING", ["0x1F", "0xFFFFFFFFFFFFFFFF"]),  # Arrow would read it, and wrap it
         (["0", "0.5"], "DOUBLE", [0.0, 0.5]),
         (["9223372036854775807", "1"], "BIGINT", [2**63 - 1, 1]),
         (["9223372036854775808", "1"], "STRING", ["9223372036854775808", "1"]),  # no float holds it
