@@ -254,9 +254,10 @@ class Admin:
                 more_partition_specs=more,
             )  # fmt: skip
             found = self._change("create_partition", partial(_create_partitions, request=request), AlreadyExistsError)
-            names = {partition_name(tuple(each.value for each in spec.partition_key_values)) for spec in (first, *more)}
-            if found is not None and not names <= self._connection.partitions(info).keys():
-                raise found  # of one that was dropped and rests in the lake
+            if found is not None:
+                given = (tuple(each.value for each in spec.partition_key_values) for spec in (first, *more))
+                if not {*map(partition_name, given)} <= self._connection.partitions(info).keys():
+                    raise found  # of one that was dropped and rests in the lake
 
     def drop_partition(
         self,

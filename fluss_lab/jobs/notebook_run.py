@@ -23,7 +23,7 @@ from fluss_lab.jobs.notebook_library import Notebook
 from fluss_lab.jobs.run_environment import run_environment
 from fluss_lab.jobs.run_processes import exceeds_memory, kill_run
 from fluss_lab.jobs.run_record import RunTask, check_job_name
-from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, lake_secrets, secret_values
+from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, option_secrets, secret_values
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.model.times import format_duration, format_size
 from fluss_lab.server.process.discovery import TOKEN_FILE
@@ -129,7 +129,7 @@ class NotebookRun:
             "FLUSS_LAB_FOLDER": str(lab),
             "HOME": str(place.home),
         }
-        self._hidden = [*secrets.values(), *lake_secrets(os.environ)]
+        self._hidden = [*secrets.values(), *option_secrets(os.environ)]
         check_parameters_hold_none(self._parameters, self._hidden)
         self._token_file = lab / TOKEN_FILE
         self._redactor = Redactor(self._hidden, self._token_file)

@@ -133,6 +133,6 @@ def _json_form(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def lake_secrets(environment: Mapping[str, str]) -> list[str]:
+def option_secrets(environment: Mapping[str, str]) -> list[str]:
     """Return the secrets among the options of lake and remote storage in an environment."""
     return [environment[name] for name, key in option_variables(environment) if is_secret(key)]

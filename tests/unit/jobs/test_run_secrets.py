@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, lake_secrets, secret_values
+from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, option_secrets, secret_values
 
 
 def test_names_are_names_of_variables():
@@ -78,4 +78,4 @@ def test_secrets_of_lake_and_remote_storage_are_known_by_their_variables():
         "FLUSS_LAB_DATALAKE_ICEBERG_TYPE": "rest",
         "HOME": "/root",
     }
-    assert sorted(lake_secrets(environment)) == ["account", "connection", "lake", "remote"]
+    assert sorted(option_secrets(environment)) == ["account", "connection", "lake", "remote"]

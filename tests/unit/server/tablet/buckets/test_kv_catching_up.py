@@ -1,12 +1,16 @@
 """A change that is in the log, but could not be made in the rows: it is acknowledged, and the rows follow by themselves."""
 
+import threading
+
 import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import ServerUnavailableError
-from fluss_lab.model.names import TableBucket
+from fluss_lab.model import make_descriptor
+from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.testing import wait_until
+from fluss_lab.server.tablet.buckets.kv_replay import Replay
+from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, upserts
 
 BUCKET = TableBucket(TABLE_ID, None, 0)
@@ -91,3 +95,31 @@ def test_a_scan_that_is_under_way_shows_its_moment(tmp_path):
     rows = [name for batch, *_ in view.batches([0, 1], bytes_max=1 << 20) for name in batch.column(1).to_pylist()]
     assert rows == [f"old-{i}" for i in range(5)]
     assert names(tablet, 5) == [f"new-{i}" for i in range(5)]
+
+
+def test_a_table_that_is_altered_while_its_log_is_replayed_is_followed(monkeypatch):
+    path = TablePath("db", "t")
+    with EmbeddedCluster(lake=False) as cluster:
+        admin = cluster.connection.admin()
+        admin.create_database("db")
+        info = admin.create_table(path, make_descriptor({"id": "int", "v": "int"}, primary_key=["id"], buckets=1))
+        with cluster.connection.upsert_writer(path) as writer:
+            writer.upsert([{"id": 1, "v": 1}]).result()
+        store = cluster.tablet()._store
+        table, run = store.table(info.table_id), Replay.run
+        altering = threading.Thread(target=lambda: admin.alter_table(path, add_columns={"w": "int"}))
+
+        def run_and_alter(self):
+            run(self)
+            if altering.ident is None:
+                altering.start()
+                wait_until(lambda: table.schema_id == 2)
+
+        with monkeypatch.context() as slowly:
+            slowly.setattr(Replay, "run", run_and_alter)
+            store.renew(TableBucket(info.table_id, None, 0), lambda bucket: None)
+        altering.join()
+        with cluster.connection.upsert_writer(path) as writer:
+            writer.upsert([{"id": 2, "v": 2, "w": 2}]).result()
+        found = cluster.connection.lookuper(path).lookup([{"id": 1}, {"id": 2}]).to_pylist()
+        assert found == [{"id": 1, "v": 1, "w": None}, {"id": 2, "v": 2, "w": 2}]

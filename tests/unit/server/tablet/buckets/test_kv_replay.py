@@ -19,13 +19,11 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.kv.row_memory import RowMemory
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.buckets.kv_replay import Replay
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.log import previous_offsets
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_segments import LogOptions
-from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.mock_clock import MockClock
 from tests.unit.server.forked import run_forked
 from tests.unit.server.tablet import kv_crash
@@ -471,31 +469,3 @@ def test_a_killed_server_has_done_each_acknowledged_batch_once(folder, point, se
     base, end = tablet.put(*changes(len(acked)), writer_id=WRITER_ID, sequence=len(acked))
     assert end >= base
     tablet.service.close()
-
-
-def test_a_table_that_is_altered_while_its_log_is_replayed_is_followed(monkeypatch):
-    path = TablePath("db", "t")
-    with EmbeddedCluster(lake=False) as cluster:
-        admin = cluster.connection.admin()
-        admin.create_database("db")
-        info = admin.create_table(path, make_descriptor({"id": "int", "v": "int"}, primary_key=["id"], buckets=1))
-        with cluster.connection.upsert_writer(path) as writer:
-            writer.upsert([{"id": 1, "v": 1}]).result()
-        store = cluster.tablet()._store
-        table, run = store.table(info.table_id), Replay.run
-        altering = threading.Thread(target=lambda: admin.alter_table(path, add_columns={"w": "int"}))
-
-        def run_and_alter(self):
-            run(self)
-            if altering.ident is None:
-                altering.start()
-                wait_until(lambda: table.schema_id == 2)
-
-        with monkeypatch.context() as slowly:
-            slowly.setattr(Replay, "run", run_and_alter)
-            store.renew(TableBucket(info.table_id, None, 0), lambda bucket: None)
-        altering.join()
-        with cluster.connection.upsert_writer(path) as writer:
-            writer.upsert([{"id": 2, "v": 2, "w": 2}]).result()
-        found = cluster.connection.lookuper(path).lookup([{"id": 1}, {"id": 2}]).to_pylist()
-        assert found == [{"id": 1, "v": 1, "w": None}, {"id": 2, "v": 2, "w": 2}]
