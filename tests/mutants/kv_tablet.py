@@ -95,8 +95,8 @@ KV_TABLET = (
     ),
     Mutant(
         "previous_offsets_not_durable_for_a_snapshot", "P6", LOG,
-        "            if ticket is None:\n                self._sync_previous()\n",
-        "            if ticket == -1:\n                self._sync_previous()\n",
+        "            if ticket is None:\n                self._fsync(self.segments.sync_previous)\n",
+        "            if ticket == -1:\n                self._fsync(self.segments.sync_previous)\n",
         (f"{IN_RECOVERY}::test_previous_offsets_are_durable_before_a_snapshot_and_when_a_segment_is_rolled",),
     ),
     Mutant(

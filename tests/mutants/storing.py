@@ -164,9 +164,27 @@ KEEPING = (
     ),
     Mutant(
         "written_on_after_a_failed_fsync", "P1", LOG,
-        "            reason = self._stop(StorageError(\n",
-        "            reason = (StorageError(\n",
+        "                reason = self._stop(error)\n",
+        "                reason = error\n",
         (f"{IN_LOG}::test_after_a_failed_fsync_the_log_is_never_written_again",),
+    ),
+    Mutant(
+        "fsync_believed_after_one_that_failed", "P1", "fluss_lab/server/tablet/log/fsync_guard.py",
+        "            if self.failure is None:\n                try:",
+        "            self.failure = None\n            if self.failure is None:\n                try:",
+        (
+            f"{IN_LOG}::test_after_a_failed_fsync_nothing_is_called_durable_whatever_stopped_the_log_before",
+            "tests/unit/server/tablet/log/test_fsync_guard.py::test_one_that_waited_for_another_which_failed_fails_too",
+        ),
+    ),
+    Mutant(
+        "rows_in_a_log_that_is_not_durable_called_unsent", "P1", "fluss_lab/client/write/batch_sender.py",
+        "doubtful = is_in_log or isinstance(",
+        "doubtful = isinstance(",
+        (
+            "tests/unit/client/write/test_interrupted_writes.py::"
+            "test_rows_in_a_log_whose_fsync_failed_are_in_doubt_and_settled_once_after_a_restart[False]",
+        ),
     ),
     Mutant(
         "pages_of_a_failed_fsync_believed", "P1", RECOVERY,
@@ -176,8 +194,8 @@ KEEPING = (
     ),
     Mutant(
         "recovered_records_not_made_durable", "P1", LOG,
-        "                if segment.synced_size < segment.size:\n",
-        "                if segment.size < 0:\n",
+        "            if segment.synced_size < segment.size:\n",
+        "            if segment.size < 0:\n",
         (f"{IN_RECOVERY}::test_what_recovery_found_is_durable_before_it_is_served",),
     ),
     Mutant(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.write.bucket_queue import WriteBatch
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, RecordAccumulator
-from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind, shares_of
+from fluss_lab.client.write.write_requests import Refusal, WriteAnswer, WriteKind, shares_of
 from fluss_lab.errors import (
     AuthenticationError,
     ConflictError,
@@ -212,11 +212,11 @@ class BatchSender:
                 self._accumulator.reenqueue(batch, elsewhere, doubtful=False, lasting=False, at_once=True)
         return [] if first is None else [batch for batch in batches if batch.queue.leader == first]
 
-    def _handle_answers(self, groups: list[list[WriteBatch]], answers: Sequence[WriteAnswer | FlussError]) -> None:
+    def _handle_answers(self, groups: list[list[WriteBatch]], answers: Sequence[WriteAnswer | Refusal]) -> None:
         for group, answer in zip(groups, answers, strict=True):
-            if isinstance(answer, FlussError):
+            if isinstance(answer, Refusal):
                 for batch in group:
-                    self._handle_failure(batch, answer)
+                    self._handle_failure(batch, answer.error, is_in_log=answer.is_in_log)
                 continue
             shares = shares_of(self._kind, group, answer.base_offset, answer.end_offset)
             if shares is None:
@@ -229,11 +229,12 @@ class BatchSender:
             for batch, ranges in zip(group, shares, strict=True):
                 self._accumulator.acknowledged(batch, ranges)
 
-    def _handle_failure(self, batch: WriteBatch, error: FlussError) -> None:
+    def _handle_failure(self, batch: WriteBatch, error: FlussError, *, is_in_log: bool = False) -> None:
         queue = batch.queue
         too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
         lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
-        doubtful = isinstance(error, ServerUnavailableError | RequestTimeoutError | InternalError)
+        # What is in the log without being durable may stay there, and is not to be written again either.
+        doubtful = is_in_log or isinstance(error, ServerUnavailableError | RequestTimeoutError | InternalError)
         reason = error
         if isinstance(error, NotLeaderError | ServerUnavailableError | NotFoundError | AuthenticationError):
             self._connection.forget_leaders_of([queue.bucket])
@@ -246,7 +247,7 @@ class BatchSender:
         if isinstance(error, OutOfOrderSequenceError) and batch.alone and not batch.doubtful:
             # All before it is acknowledged and it was never written: the server does not know this writer any more.
             self._renumber(batch)
-        described = self._with_context(batch, reason)
+        described = self._with_context(batch, reason, is_in_log=is_in_log)
         self._accumulator.reenqueue(
             batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
         )
@@ -275,17 +276,21 @@ class BatchSender:
         batch.in_flight = False
         self._accumulator.renumber(batch.queue, writer_id)
 
-    def _with_context(self, batch: WriteBatch, error: FlussError) -> FlussError:
+    def _with_context(self, batch: WriteBatch, error: FlussError, *, is_in_log: bool = False) -> FlussError:
         """Return the error with what was written to, and whether it is known what became of the rows."""
         queue = batch.queue
         partition = f" of partition {queue.partition!r}" if queue.partition is not None else ""
         unknown = isinstance(error, ServerUnavailableError | RequestTimeoutError) or batch.doubtful
+        fate = "; whether its rows were written is not known" if unknown else ""
+        if is_in_log:
+            fate = (
+                "; its rows are in the log, though perhaps not on the device: to write them again may have them twice"
+            )
         tried = ""
         if isinstance(error, UnavailableError) and time.monotonic() >= queue.deadline:
             tried = (
                 f"nothing acknowledged for {self._connection.request_timeout_ms / 1000:g} s (client.request-timeout): "
             )
-        fate = "; whether its rows were written is not known" if unknown else ""
         return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")
 
 

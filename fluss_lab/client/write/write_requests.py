@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -23,6 +24,20 @@ CHANGES_PER_ROW_MAX: Final = 2
 EncodedBatch: TypeAlias = tuple[TableBucket, Sequence[Buffer]]
 #: What a server answers about one bucket.
 WriteAnswer: TypeAlias = pb.PbProduceLogRespForBucket | pb.PbPutKvRespForBucket
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a bucket did not acknowledge a payload.
+
+    Attributes:
+        is_in_log: Whether its records are in the log all the same: they could not be made as durable as promised.
+    """
+
+    error: FlussError
+    is_in_log: bool = False
+
+
 R = TypeVar("R", pb.ProduceLogRequest, pb.PutKvRequest)
 
 
@@ -41,8 +56,8 @@ class WriteKind(Protocol):
 
     def send(
         self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
-    ) -> list[WriteAnswer | FlussError]:
-        """Send payloads, one a bucket, in one request; return the answer or the error of each, in their order.
+    ) -> list[WriteAnswer | Refusal]:
+        """Send payloads, one a bucket, in one request; return the answer or the refusal of each, in their order.
 
         Raises:
             FlussError: The server did not answer, or refused the whole.
@@ -69,7 +84,7 @@ class Appends:
 
     def send(
         self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
-    ) -> list[WriteAnswer | FlussError]:
+    ) -> list[WriteAnswer | Refusal]:
         """Send a ProduceLog."""
         request = pb.ProduceLogRequest(acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms)
         return _answers(batches, gateway.produce_log(_frame(request, batches)).buckets_resp)
@@ -99,7 +114,7 @@ class Upserts:
 
     def send(
         self, gateway: TabletServerGateway, batches: Sequence[EncodedBatch], timeout_ms: int
-    ) -> list[WriteAnswer | FlussError]:
+    ) -> list[WriteAnswer | Refusal]:
         """Send a PutKv."""
         request = pb.PutKvRequest(
             acks=ACKS, table_id=self._table_id, timeout_ms=timeout_ms, target_columns=self._target_columns
@@ -143,12 +158,14 @@ def _frame(request: R, batches: Sequence[EncodedBatch]) -> Frame[R]:
     return Frame(request, [payload for _, payload in batches])
 
 
-def _answers(batches: Sequence[EncodedBatch], entries: Iterable[WriteAnswer]) -> list[WriteAnswer | FlussError]:
+def _answers(batches: Sequence[EncodedBatch], entries: Iterable[WriteAnswer]) -> list[WriteAnswer | Refusal]:
     by_bucket = {(partition_id_of(entry), entry.bucket_id): entry for entry in entries}
     return [_answer(bucket, by_bucket.get((bucket.partition_id, bucket.bucket))) for bucket, _ in batches]
 
 
-def _answer(bucket: TableBucket, entry: WriteAnswer | None) -> WriteAnswer | FlussError:
+def _answer(bucket: TableBucket, entry: WriteAnswer | None) -> WriteAnswer | Refusal:
     if entry is None:
-        return InternalError(f"the server's answer leaves out bucket {bucket}")
-    return error_from_code(entry.error_code, entry.error_message) if entry.error_code else entry
+        return Refusal(InternalError(f"the server's answer leaves out bucket {bucket}"))
+    if not entry.error_code:
+        return entry
+    return Refusal(error_from_code(entry.error_code, entry.error_message), is_in_log=entry.HasField("base_offset"))

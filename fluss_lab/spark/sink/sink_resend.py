@@ -26,7 +26,7 @@ from fluss_lab.client import Connection
 from fluss_lab.client.cluster.leader_requests import PASSING_ERRORS, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.log.fetch_codec import FetchLimits, Projection, fetch_request, fetched_buckets
 from fluss_lab.client.write.bucket_queue import SEQUENCES, UNACKED_MAX, following
-from fluss_lab.client.write.write_requests import WriteAnswer, WriteKind
+from fluss_lab.client.write.write_requests import Refusal, WriteAnswer, WriteKind
 from fluss_lab.errors import (
     CommitOutcomeUnknownError,
     CorruptDataError,
@@ -153,7 +153,8 @@ class _NumberedSender:
         found: list[_Outcome | FlussError] = []
         answers: Sequence[WriteAnswer | FlussError]
         try:
-            answers = self._kind.send(gateway, encoded, self._connection.request_timeout_ms)
+            sent = self._kind.send(gateway, encoded, self._connection.request_timeout_ms)
+            answers = [each.error if isinstance(each, Refusal) else each for each in sent]
         except FlussError as error:
             answers = [error] * len(batches)
         for each, answer in zip(batches, answers, strict=True):

@@ -34,7 +34,7 @@ from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.folder.remote_storage import owner_of, remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
-from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE
+from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
 from fluss_lab.storage.file_store import ObjectPath, Place, reason_of
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_of, table_statuses

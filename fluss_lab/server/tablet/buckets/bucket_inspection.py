@@ -28,7 +28,8 @@ from fluss_lab.records.batch import (
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE, load_given_up
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool
-from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, find_batch, segment_bases
+from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
+from fluss_lab.server.tablet.log.log_recovery import find_batch, segment_bases
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX, PreviousOffsets
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, SegmentMark

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from fluss_lab import files
 from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     CorruptDataError,
@@ -24,8 +23,9 @@ from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.batch_admission import Admission, Seal, WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.fsync_guard import FsyncGuard
 from fluss_lab.server.tablet.log.log_reader import BucketLogReader, Frontier
-from fluss_lab.server.tablet.log.log_recovery import SUSPECT_FILE, Recovery
+from fluss_lab.server.tablet.log.log_recovery import Recovery
 from fluss_lab.server.tablet.log.log_segments import DerivedEntry, LogAppendInfo, LogEntry, LogOptions, LogSegments
 from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.log.segment import UNREADABLE, Segment
@@ -74,6 +74,7 @@ class BucketLog:
         self._folder, self._options, self._clock, self._log = folder, options, clock, logger
         self.lock = self._changed = threading.Condition()
         self._sync_lock = threading.Lock()
+        self._fsyncs = FsyncGuard(folder)
         self._retention_lock = threading.Lock()
         self.reader = BucketLogReader(logger.title, self.stop_for)
         self.stopped: FlussError | None = None
@@ -98,13 +99,10 @@ class BucketLog:
 
     def _settle_found(self) -> None:
         """Make durable what recovery found, so that what is readable now stays so."""
-        try:
-            for segment in self.segments.held:
-                if segment.synced_size < segment.size:
-                    self._checkpoints.is_wanted = True
-                    segment.sync(segment.size)
-        except OSError as error:
-            raise self._fail_sync(error) from error
+        for segment in self.segments.held:
+            if segment.synced_size < segment.size:
+                self._checkpoints.is_wanted = True
+                self._fsync(partial(segment.sync, segment.size))
         try:
             _ = self.segments.active.index
         except UNREADABLE as error:
@@ -261,9 +259,12 @@ class BucketLog:
 
     def _check_writable(self) -> None:
         if self._closed:
-            raise NotLeaderError(f"{self._log.title}: the bucket was closed; refresh the metadata and retry")
+            raise self._is_closed()
         if self.stopped is not None:
             raise type(self.stopped)(f"{self._log.title} cannot be written: {self.stopped}")
+
+    def _is_closed(self) -> NotLeaderError:
+        return NotLeaderError(f"{self._log.title}: the bucket was closed; refresh the metadata and retry")
 
     def _append(self, entries: list[LogEntry]) -> int:
         """Write entries behind one another, all or none, and return their timestamp."""
@@ -297,10 +298,7 @@ class BucketLog:
         old = self.segments.active
         if old.end_offset == old.base_offset:
             raise RecordTooLargeError(f"{self._log.title}: the segment is full of batches without records")
-        try:
-            self.segments.sync_active()
-        except OSError as error:
-            raise self._fail_sync(error) from error
+        self._fsync(self.segments.sync_active)
         self.segments.roll()
         self._durable = self.segments.frontier
         self._checkpoints.is_wanted = True
@@ -331,12 +329,15 @@ class BucketLog:
 
         Raises:
             StorageError: The device refused, now or before: records may be lost, and the log is no longer written.
+            NotLeaderError: The log was closed before.
         """
         with self._sync_lock:
             if ticket is None or ticket > self._synced:
+                if self._closed:  # the folder may be gone, or belong to another log
+                    raise self._is_closed()
                 self._sync()
             if ticket is None:
-                self._sync_previous()
+                self._fsync(self.segments.sync_previous)
             return self._durable.offset
 
     def _sync(self) -> None:
@@ -345,12 +346,7 @@ class BucketLog:
                 raise StorageError(f"{self._log.title}: {self.stopped}")
             segment, frontier, written = self.segments.active, self.segments.frontier, self.written_bytes
         if segment.synced_size < frontier.position:
-            try:
-                failpoint("tablet.flush.before")
-                segment.sync(frontier.position)
-                failpoint("tablet.flush.after")
-            except OSError as error:
-                raise self._fail_sync(error) from error
+            self._fsync(partial(_flush, segment, frontier.position))
         with self._changed:
             self._synced = written
             if frontier > self._durable:
@@ -358,22 +354,14 @@ class BucketLog:
                 if self._options.fsync:
                     self._publish()
 
-    def _sync_previous(self) -> None:
+    def _fsync(self, sync: Callable[[], object]) -> None:
+        """Have something brought to the device. After one failure nothing is: the log stops, whatever stopped it before."""
         try:
-            self.segments.sync_previous()
-        except OSError as error:
-            raise self._fail_sync(error) from error
-
-    def _fail_sync(self, error: OSError) -> StorageError:
-        """Stop the log after a failed fsync, and note it for the next start."""
-        with self._changed:
-            reason = self._stop(StorageError(
-                f"fsync failed ({error.strerror or error}): what was appended from offset {self._durable.offset} on may "
-                "not survive a power loss. Repair the disk and start the server again"
-            ))  # fmt: skip
-        with suppress(OSError):
-            files.write_atomic(self._folder / SUSPECT_FILE, str(error).encode())
-        return StorageError(f"{self._log.title}: {reason}")
+            self._fsyncs.run(sync, self._durable.offset)
+        except StorageError as error:
+            with self._changed:
+                reason = self._stop(error)
+            raise StorageError(f"{self._log.title}: {error}") from reason
 
     def flush(self) -> None:
         """Make the log durable, and write the recovery point when it is due. It raises as `sync` and `checkpoint`."""
@@ -405,7 +393,7 @@ class BucketLog:
         try:
             if written > self._synced:
                 self._sync()
-            self._sync_previous()
+            self._fsync(self.segments.sync_previous)
             marks = tuple(replace(draft, index=each.index_mark(draft.index.entries)) for each, draft in drafts)
             found = recovery_point.Checkpoint(marks[-1].end_offset, floor_ms, marks, writers)
             recovery_point.save(self._folder, found, durable=durable)
@@ -489,3 +477,9 @@ class BucketLog:
                 self._checkpoint(durable=True)
             except StorageError as error:
                 self._log.error("not closed cleanly: %s", error)
+
+
+def _flush(segment: Segment, size: int) -> None:
+    failpoint("tablet.flush.before")
+    segment.sync(size)
+    failpoint("tablet.flush.after")

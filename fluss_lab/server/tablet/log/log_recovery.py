@@ -42,6 +42,7 @@ from fluss_lab.records.batch import (
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.batch_admission import WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log.file_handles import HandlePool
+from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX, VALUES_SUFFIX
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import LOG_SUFFIX, UNREADABLE, Segment
@@ -51,9 +52,6 @@ log = logging.getLogger(__name__)
 
 #: Bytes read at once; a batch that is larger is read by itself.
 _CHUNK_BYTES: Final = 4 << 20
-#: Left by a log whose fsync failed: what the cache holds behind the recovery point may not be on the device, however
-#: clean the kernel calls it.
-SUSPECT_FILE: Final = "fsync-failed"
 #: What to do about records that are gone.
 RESTORE: Final = "restore the bucket's folder from a copy and start the server again"
 #: Bytes searched for a header at once: ten arrays of this length are alive in between.

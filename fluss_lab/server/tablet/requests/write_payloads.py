@@ -126,9 +126,9 @@ def _write(
     for answer, bucket, appended in written:
         try:
             bucket.log.acknowledge(appended)
+            done.append((answer, bucket))
         except Exception as error:
             put_error(answer, error, f"{what} bucket {answer.bucket_id}")
-            continue
+        # Beside an error they say that the rows are in the log all the same, though perhaps not on the device.
         answer.base_offset, answer.end_offset = appended.base_offset, appended.end_offset
-        done.append((answer, bucket))
     return done

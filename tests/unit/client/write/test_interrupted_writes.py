@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.client import AppendResult, AppendWriter, Connection, UpsertWriter, WriteResult, read_range
 from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
     ServerUnavailableError,
+    StorageError,
     WriteInterruptedError,
     WriteStoppedError,
 )
@@ -243,3 +245,29 @@ def test_settling_does_not_write_again_what_was_written_without_an_answer(tmp_pa
         server.start()
         assert caught.value.settle().rows == 3
         assert held(server.connection, info) == {0: [0, 1, 2]}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_in_a_log_whose_fsync_failed_are_in_doubt_and_settled_once_after_a_restart(tmp_path, keyed):
+    with EmbeddedCluster(tmp_path / "lab", {"log.durability": "fsync"}, lake=False) as cluster:
+        cluster.connection.admin().create_database("db")
+        definition = make_descriptor(COLUMNS, primary_key=["id"] if keyed else None)
+        info = cluster.connection.admin().create_table(TablePath("db", "t"), definition)
+        writer = cluster.connection.upsert_writer(info.path) if keyed else cluster.connection.append_writer(info.path)
+        write = writer.upsert if isinstance(writer, UpsertWriter) else writer.append
+        write([{"id": 0, "bucket": 0}]).result(WAIT_S)
+        failpoints.arm("tablet.flush.before", "eio@1")
+        future = write([{"id": 1, "bucket": 0}])
+        with pytest.raises(WriteInterruptedError, match=r"1 of 2 rows.*in flight: 1 in bucket 0 \(whether") as caught:
+            writer.close()
+        with pytest.raises(StorageError, match="its rows are in the log, though perhaps not on the device"):
+            future.result(0)
+        progress = writer.progress()
+        assert (progress.rows_acknowledged, progress.in_flight, progress.unsent) == (1, {(None, 0): 1}, 0)
+        # Sent again to the same log they are not acknowledged, though the device refuses nothing any more.
+        with pytest.raises(WriteInterruptedError, match="cannot be written"):
+            caught.value.settle()
+        cluster.stop()
+        cluster.start()
+        assert caught.value.settle().rows == 2
+        assert held(cluster.connection, info) == {0: [0, 1]}

@@ -195,8 +195,11 @@ def test_with_fsync_what_is_acknowledged_is_durable(tmp_path):
     failpoints.arm("tablet.flush.before", "eio@1")
     answers = tablet.produce({0: GOOD, 1: GOOD})
     assert "fsync failed" in answers[0].error_message
-    assert not answers[0].HasField("base_offset")
+    assert (answers[0].base_offset, answers[0].end_offset) == (3, 6)  # in the log they are, and may stay there
     assert answers[1].end_offset == 6
+    refused = tablet.produce({0: GOOD})[0]
+    assert "cannot be written" in refused.error_message
+    assert not refused.HasField("base_offset")
     told = tablet.describe()[0]
     assert "fsync failed" in told.warning
     assert told.high_watermark == 3  # what is acknowledged stays readable

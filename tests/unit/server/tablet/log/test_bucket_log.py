@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import threading
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ import pytest
 
 from fluss_lab import failpoints, files
 from fluss_lab.errors import (
+    CorruptDataError,
     InvalidTimestampError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -356,6 +358,39 @@ def test_after_a_failed_fsync_the_log_is_never_written_again(tmp_path, options):
     assert "fsync failed" in str(log.stopped)
     assert [record.id for record in read_all(log)] == ([0, 1] if options.fsync else [0, 1, 2])
     log.close()
+
+
+def test_after_a_failed_fsync_nothing_is_called_durable_whatever_stopped_the_log_before(tmp_path):
+    """Damage that a reader found stops it too: what was appended before is still made durable, but not after a failure."""
+    log = open_log(tmp_path, options=DURABLE)
+    first, second = log.append(checked(batch(0, 1))), log.append(checked(batch(1, 1)))
+    log.stop_for(CorruptDataError("a flipped bit"))
+    log.acknowledge(first)
+    assert log.durable_offset == 2
+    log.acknowledge(second)
+    log.close()
+
+    log = open_log(tmp_path, options=DURABLE)
+    third = log.append(checked(batch(2, 1)))
+    log.stop_for(CorruptDataError("a flipped bit"))
+    failpoints.arm("tablet.flush.before", "eio@1")
+    for _ in range(2):  # the second time the device would not refuse any more
+        with pytest.raises(StorageError, match="fsync failed"):
+            log.acknowledge(third)
+    assert (log.durable_offset, log.high_watermark) == (2, 2)
+    assert isinstance(log.stopped, CorruptDataError)
+    assert list(tmp_path.glob("fsync-failed"))
+
+
+def test_a_log_that_was_closed_touches_no_file_in_its_folder(tmp_path):
+    """The folder may be another log's by then, or be gone with its table."""
+    log = open_log(tmp_path, options=DURABLE)
+    appended = log.append(checked(batch(0, 1)))
+    log.close(save=False)
+    shutil.rmtree(tmp_path)
+    with pytest.raises(NotLeaderError, match="was closed"):
+        log.acknowledge(appended)
+    assert log.stopped is None
 
 
 def test_after_a_restart_the_pages_of_a_failed_fsync_are_written_again(tmp_path):
