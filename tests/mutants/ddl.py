@@ -18,8 +18,18 @@ IN_EVOLUTION = "tests/unit/lake/iceberg/table/test_schema_evolution.py"
 IN_READ = "tests/unit/read/test_altered.py"
 IN_OPTIONS = "tests/unit/model/config/test_table_options.py"
 IN_LAKE_DDL = "tests/unit/server/coordinator/ddl/test_lake_table_ddl.py"
+IN_LEADERSHIP = "tests/unit/server/coordinator/tablets/test_leadership.py"
 
 DDL = (
+    Mutant(
+        "notification_lost_with_what_could_not_be_read", "P11", "fluss_lab/server/coordinator/tablets/retrying_notifier.py",
+        "    return False\n",
+        "    return True\n",
+        (
+            f"{IN_LEADERSHIP}::test_a_drop_is_told_though_the_metadata_could_not_be_read_then",
+            f"{IN_LEADERSHIP}::test_a_definition_is_told_though_the_metadata_could_not_be_read_then[table]",
+        ),
+    ),
     Mutant(
         "lake_table_dropped_under_its_tierers_hands", "P3", LIFECYCLE,
         "if not self._tiering.leaving.wait(info.table_id):",

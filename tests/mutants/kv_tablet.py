@@ -100,6 +100,12 @@ KV_TABLET = (
         (f"{IN_RECOVERY}::test_previous_offsets_are_durable_before_a_snapshot_and_when_a_segment_is_rolled",),
     ),
     Mutant(
+        "previous_offsets_rebuilt_up_to_what_is_durable", "P11", "fluss_lab/server/tablet/buckets/kv_bucket.py",
+        "view, table = self.log.whole(), self.table",
+        "view, table = self.log.reader.view, self.table",
+        (f"{IN_RECOVERY}::test_previous_offsets_are_rebuilt_beside_a_put_that_is_not_durable_yet",),
+    ),
+    Mutant(
         "previous_offsets_not_durable_when_rolled", "P6", SEGMENTS,
         "        self.active.sync(self.active.size)\n        self.sync_previous()\n",
         "        self.active.sync(self.active.size)\n",

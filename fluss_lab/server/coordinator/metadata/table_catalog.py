@@ -68,7 +68,8 @@ class BucketGroup:
 class TableCatalog:
     """What exists. Each method is one transaction, or part of the caller's.
 
-    Paths and names are taken as checked; existence is checked here.
+    Paths and names are taken as checked; existence is checked here. Rows are fetched before they are parsed: a query that a
+    damaged row ends in the middle would stay open, and hold back what was committed from the file.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -134,7 +135,7 @@ class TableCatalog:
     def all_tables(self) -> list[TableInfo]:
         """Return every table, by id."""
         with self._store.read() as db:
-            return [self._table(row) for row in db.execute("SELECT * FROM tables ORDER BY table_id")]
+            return [self._table(row) for row in db.execute("SELECT * FROM tables ORDER BY table_id").fetchall()]
 
     def find_table(self, path: TablePath) -> TableInfo | None:
         """Return a table by its path; None when it does not exist."""
@@ -240,7 +241,7 @@ class TableCatalog:
         """Return a table's partitions by id; with `dropped` also those of which the lake may still hold rows."""
         query = f"{_PARTITION_QUERY} WHERE p.table_id = ? {'' if dropped else 'AND p.dropped_ms IS NULL'} ORDER BY 1"
         with self._store.read() as db:
-            return [self._partition(row) for row in db.execute(query, (table_id,))]
+            return [self._partition(row) for row in db.execute(query, (table_id,)).fetchall()]
 
     def count_partitions(self, table_id: int) -> int:
         """Return how many partitions a table has; dropped ones do not count."""
@@ -303,7 +304,7 @@ class TableCatalog:
         """Return the buckets of one table, or of all, by table and partition id."""
         query = "SELECT * FROM assignments WHERE ?1 IS NULL OR table_id = ?1 ORDER BY table_id, partition_id"
         with self._store.read() as db:
-            return [self._group(row) for row in db.execute(query, (table_id,))]
+            return [self._group(row) for row in db.execute(query, (table_id,)).fetchall()]
 
     def load(self) -> Counter[int]:
         """Return how many buckets each server holds."""
@@ -311,7 +312,7 @@ class TableCatalog:
         query = "SELECT leaders, count(*) FROM assignments GROUP BY leaders"
         found: Counter[int] = Counter()
         with self._store.read() as db:
-            for leaders, count in db.execute(query):
+            for leaders, count in db.execute(query).fetchall():
                 for leader in self._leaders(leaders, "assignments"):
                     found[leader] += count
         return found
@@ -319,7 +320,7 @@ class TableCatalog:
     def pending_stops(self) -> list[BucketGroup]:
         """Return the buckets of dropped tables and partitions that their servers may still hold."""
         with self._store.read() as db:
-            return [self._group(row) for row in db.execute("SELECT * FROM pending_stops")]
+            return [self._group(row) for row in db.execute("SELECT * FROM pending_stops").fetchall()]
 
     def forget_stops(self, groups: Iterable[BucketGroup]) -> None:
         """Note that servers have released dropped buckets."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from fluss_lab.errors import (
@@ -16,6 +17,7 @@ from fluss_lab.errors import (
     NotLeaderError,
     PartitionNotFoundError,
     ServerUnavailableError,
+    TableNotFoundError,
     error_from_code,
 )
 from fluss_lab.model import TableInfo
@@ -26,7 +28,7 @@ from fluss_lab.server.coordinator.coordinator_messages import bucket_message, ch
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, TableCatalog
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, partition_key
-from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier
+from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier, is_settled
 from fluss_lab.server.coordinator.tablets.tablet_members import leaders_for
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
@@ -240,9 +242,17 @@ class TabletServers:
             pending, self._pending = self._pending, {}
             stops, self._stops = self._stops, False
             unseals, self._unseals = self._unseals, {}
-        sealed = {group: number for group, number in unseals.items() if not self._unseal_group(group, number)}
-        again = {item: ids for item, ids in pending.items() if not self._notify_table(*item, ids)}
-        unstopped = self._stop_groups(self._catalog.pending_stops()) if stops else False
+        sealed = {
+            group: number
+            for group, number in unseals.items()
+            if not is_settled(partial(self._unseal_group, group, number), "unseal")
+        }
+        again = {
+            item: ids
+            for item, ids in pending.items()
+            if not is_settled(partial(self._notify_table, *item, ids), item[0])
+        }
+        unstopped = stops and not is_settled(self._stop_dropped, "stop")
         with self._lock:
             for item, ids in again.items():
                 newer = self._pending.setdefault(item, ids)
@@ -254,7 +264,7 @@ class TabletServers:
     def _notify_table(self, what: str, table_id: int, partition_ids: Collection[int] | None) -> bool:
         try:
             info = self._catalog.table_by_id(table_id)
-        except FlussError:
+        except TableNotFoundError:
             return True  # dropped meanwhile
         placed = self._groups(table_id, partition_ids)
         servers = sorted({leader for each in placed for leader in each.group.leaders})
@@ -293,8 +303,9 @@ class TabletServers:
             log.warning("event=not_notified what=%s table=%s server=%d error=%s", what, info.path, server_id, error)
             return False
 
-    def _stop_groups(self, groups: Sequence[BucketGroup]) -> bool:
-        """Have the servers release groups of dropped buckets; return whether a registered one has not."""
+    def _stop_dropped(self) -> bool:
+        """Have the servers release dropped buckets; return whether every registered one has."""
+        groups = self._catalog.pending_stops()
         with self._lock:
             there = set(self._nodes)
         left: set[BucketGroup] = set()
@@ -306,7 +317,7 @@ class TabletServers:
         # Servers that are away are notified when they register.
         if done := [group for group in groups if group not in left and there.issuperset(group.leaders)]:
             self._catalog.forget_stops(done)
-        return bool(left)
+        return not left
 
     def _stop_buckets(self, server_id: int, held: Sequence[tuple[BucketGroup, int]]) -> set[BucketGroup]:
         """Have a server release buckets; return the groups of those that it has not released."""

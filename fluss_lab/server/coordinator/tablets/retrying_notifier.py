@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from fluss_lab.errors import FlussError
+
 log = logging.getLogger(__name__)
 
 #: Between two attempts: short beside a server's restart.
@@ -73,3 +75,14 @@ class RetryingNotifier:
             with self._changed:
                 self._done, self._is_left = goal, not is_all
                 self._changed.notify_all()
+
+
+def is_settled(attempt: Callable[[], bool], what: str) -> bool:
+    """Return whether a notification needs no retry: one that raises, as where the metadata cannot be read, does, and no other."""
+    try:
+        return attempt()
+    except FlussError as error:
+        log.warning("event=not_notified what=%s error=%s", what, error)
+    except Exception:
+        log.exception("event=not_notified what=%s", what)
+    return False

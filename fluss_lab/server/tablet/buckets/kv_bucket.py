@@ -402,7 +402,6 @@ class KvBucket:
         Raises:
             CorruptDataError: Neither the log nor a snapshot reaches back far enough; or the log is damaged too.
         """
-        self.log.settle()
         with self.lock:
             try:
                 self.log.reader.previous(start, stop)
@@ -410,7 +409,8 @@ class KvBucket:
                 pass
             else:
                 return False  # or another reader had the same damage rebuilt
-            view, table = self.log.reader.view, self.table
+            # What is not on the device yet is the log's too: with the rest of its marks it would be cut off.
+            view, table = self.log.whole(), self.table
             store = self._store_before(start, view.start)
             if store is None or view.end != self.log.end:
                 raise CorruptDataError(

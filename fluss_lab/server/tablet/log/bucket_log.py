@@ -24,7 +24,7 @@ from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.batch_admission import Admission, Seal, WriterStates, WrittenBatch
 from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.fsync_guard import FsyncGuard
-from fluss_lab.server.tablet.log.log_reader import BucketLogReader, Frontier
+from fluss_lab.server.tablet.log.log_reader import BucketLogReader, Frontier, LogView
 from fluss_lab.server.tablet.log.log_recovery import Recovery
 from fluss_lab.server.tablet.log.log_segments import DerivedEntry, LogAppendInfo, LogEntry, LogOptions, LogSegments
 from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
@@ -146,7 +146,14 @@ class BucketLog:
     def _publish(self) -> None:
         """Show readers what they may read now, and wake those that wait for it."""
         frontier = self._durable if self._options.fsync else self.segments.frontier
-        self.reader.publish(self.segments.view(frontier if self._sound is None else min(frontier, self._sound)))
+        self.reader.publish(self._view(frontier))
+
+    def _view(self, frontier: Frontier) -> LogView:
+        return self.segments.view(frontier if self._sound is None else min(frontier, self._sound))
+
+    def whole(self) -> LogView:
+        """Return all that is appended, as far as the log is sound, readable already or not; under `lock`."""
+        return self._view(self.segments.frontier)
 
     def _stop(self, reason: FlussError) -> FlussError:
         """Refuse all appends from now on, for a reason; the first one stays."""

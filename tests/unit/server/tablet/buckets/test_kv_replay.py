@@ -8,6 +8,7 @@ import threading
 from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fluss_lab import failpoints, files
@@ -421,6 +422,22 @@ def test_with_fsync_a_put_is_acknowledged_when_it_is_durable(tmp_path):
     failpoints.disarm()
     with pytest.raises(StorageError):
         tablet.lookup(1)
+
+
+def test_previous_offsets_are_rebuilt_beside_a_put_that_is_not_durable_yet(tmp_path):
+    """It comes while what was put before is being made durable; its own previous offsets are kept."""
+    tablet = KvTablet(tmp_path, log__durability="fsync").open(0)
+    tablet.put(upserts(0, 3))
+    tablet.put(upserts(0, 3, "m"))
+    kv, log = tablet.bucket().kv, tablet.bucket().log
+    expected = kv.previous(0, 9)
+    next(tmp_path.rglob("*.prev")).write_bytes(b"")
+    kv.put([put_batch(upserts(0, 1, "o"))], ())
+    failpoints.arm("tablet.flush.after", lambda: kv.put([put_batch(upserts(1, 1, "o"))], ()))
+    assert kv.previous(0, 9) == expected
+    failpoints.disarm()
+    log.sync()
+    assert np.frombuffer(log.reader.previous(9, 11), "<i8").tolist() == [4, 4]
 
 
 def test_an_fsync_of_previous_offsets_that_fails_stops_the_bucket(tmp_path, monkeypatch):
