@@ -4,6 +4,9 @@ from tests.mutants.mutant import Mutant
 
 LOAD = "fluss_lab/workbench/load/table_load.py"
 CSV = "fluss_lab/workbench/load/csv_file.py"
+JSON = "fluss_lab/workbench/load/json_file.py"
+JSON_VALUES = "fluss_lab/workbench/load/json_values.py"
+TEXTS = "fluss_lab/workbench/load/text_values.py"
 EXPORT = "fluss_lab/read/row_export.py"
 CARD = "fluss_lab/display/card.py"
 WAITING = "fluss_lab/display/waiting.py"
@@ -46,9 +49,9 @@ _LOADS = (
         (f"{IN_JSON}::test_a_row_that_nests_too_deeply_is_named",),
     ),
     Mutant(
-        "misfits_of_json_are_found_when_rows_are_written", "P11", "fluss_lab/workbench/load/json_file.py",
-        "        if any(column.type or column.required for column in columns):\n",
-        "        if any(column.required for column in columns):\n",
+        "misfits_of_json_are_found_when_rows_are_written", "P11", JSON,
+        "        if any(column.type or column.required for column in columns) or any(large):\n",
+        "        if any(column.required for column in columns) or any(large):\n",
         (f"{IN_JSON}::test_types_named_columns_and_names",),
     ),
     Mutant(
@@ -58,16 +61,64 @@ _LOADS = (
         (f"{IN_LOAD}::test_what_cannot_be_loaded_leaves_nothing",),
     ),
     Mutant(
-        "postal_codes_are_numbers", "P11", CSV,
+        "postal_codes_are_numbers", "P11", TEXTS,
         "        if _some(values, _LEADING_ZERO):\n",
         "        if not len(values):\n",
         (f"{IN_CSV}::test_a_column_has_the_type_of_all_its_values",),
     ),
     Mutant(
-        "long_numbers_are_rounded", "P11", CSV,
+        "long_numbers_are_rounded", "P11", TEXTS,
         "        if \"DOUBLE\" in self._left and _some(values, _LONG_DIGITS):\n",
         "        if \"DOUBLE\" in self._left and not len(values):\n",
         (f"{IN_CSV}::test_a_column_has_the_type_of_all_its_values",),
+    ),
+    Mutant(
+        "numbers_beyond_floats_are_infinite", "P11", TEXTS,
+        "    return name != \"DOUBLE\" or _first_lost(values, made) is None\n",
+        "    return name != \"DOUBLE\" or bool(len(made))\n",
+        (f"{IN_CSV}::test_a_column_has_the_type_of_all_its_values",),
+    ),
+    Mutant(
+        "texts_of_floats_are_rounded", "P11", TEXTS,
+        "    if pa.types.is_floating(made.type) and (lost",
+        "    if pa.types.is_boolean(made.type) and (lost",
+        (f"{IN_CSV}::test_a_text_that_is_not_of_the_type_named_is_refused",),
+    ),
+    Mutant(
+        "whole_numbers_of_json_are_rounded", "P11", JSON_VALUES,
+        "    if not suspects:\n",
+        "    if len(suspects) < 1_000:\n",
+        (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
+    ),
+    Mutant(
+        "whole_numbers_beside_others_are_rounded", "P11", JSON,
+        "        if any(column.type or column.required for column in columns) or any(large):\n",
+        "        if any(column.type or column.required for column in columns):\n",
+        (f"{IN_JSON}::test_whole_numbers_beside_others_are_not_rounded",),
+    ),
+    Mutant(
+        "zones_of_json_s_times_are_lost", "P11", JSON_VALUES,
+        "            plain = _untimed(field.type)\n",
+        "            plain = field.type\n",
+        (f"{IN_JSON}::test_times_keep_their_zones",),
+    ),
+    Mutant(
+        "times_of_json_without_a_zone_are_utc", "P11", JSON_VALUES,
+        "    if dtype.name in _TIMES:\n        return pa.string()\n",
+        "    if dtype.name in _TIMES:\n        return dtype.arrow()\n",
+        (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
+    ),
+    Mutant(
+        "keys_of_json_that_a_type_does_not_name_are_left_out", "P11", JSON,
+        "            if (path := found.unknown(column.source_name, column.known_type)) is None:\n",
+        "            if (path := found.unknown(column.source_name, column.known_type)) is None or path:\n",
+        (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
+    ),
+    Mutant(
+        "headers_are_rows", "P11", CSV,
+        "                    yield batch.slice(header_rows)\n",
+        "                    yield batch\n",
+        (f"{IN_CSV}::test_files_as_programs_write_them",),
     ),
     Mutant(
         "open_quotation_marks_take_the_rest_of_a_file", "P11", CSV,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,30 +15,18 @@ from pyarrow import csv as arrow_csv
 
 from fluss_lab.errors import InvalidRecordError, InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import DataType
-from fluss_lab.model.values.casts import CellPosition, first_failing
+from fluss_lab.model.values.casts import CellPosition
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, file_error
+from fluss_lab.workbench.load.text_values import TextTypes, parsed_texts
 
 #: Bytes read at a time; no row is longer.
 _BLOCK_BYTES: Final = 4 << 20
-_HEAD_CHARACTERS: Final = 1 << 16
+#: As many as the longest header that a table may have.
+_HEAD_CHARACTERS: Final = 1 << 19
 _DELIMITERS: Final = ",;\t|"
 #: What stands for no value in a column of another type than text; in texts it is the empty text alone.
 _NULLS: Final = tuple(arrow_csv.ConvertOptions().null_values)
-_LEADING_ZERO: Final = r"^\s*[+-]?0[0-9xX]"
-#: Whole numbers that a float may not hold exactly.
-_LONG_DIGITS: Final = r"^[+-]?[0-9]{16,}$"
 _ROW: Final = re.compile(r"(?:CSV parse error: )?Row #(\d+): ")
-#: The arrow types that texts are tried as, the narrowest first.
-_TRIED: Final = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMP_LTZ": pa.timestamp("us", "UTC"),
-}
-#: Texts that are of the one type are of the other one.
-_IMPLIED: Final = {"DATE": "TIMESTAMP", "BIGINT": "DOUBLE"}
 
 
 class CsvFiles:
@@ -83,7 +71,7 @@ class CsvFiles:
                     f"{', '.join(self._names)}; load them one by one"
                 )
         columns = plan.of(self._names, self.title)
-        judges = [None if column.type else _TextTypes() for column in columns]
+        judges = [None if column.type else TextTypes() for column in columns]
         for batch, path, base in self._blocks(columns):
             for index, (column, judge) in enumerate(zip(columns, judges, strict=True)):
                 if judge is None:
@@ -129,14 +117,17 @@ class CsvFiles:
                 path,
                 arrow_csv.ReadOptions(
                     use_threads=False, block_size=_BLOCK_BYTES, column_names=names, encoding=self._encoding,
-                    skip_rows_after_names=1,
                 ),
                 arrow_csv.ParseOptions(
                     delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
                 ),
                 arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=wanted),
             ) as reader:  # fmt: skip
-                yield from reader
+                # The header is left out here: where Arrow skips a row, an empty line before it is one, and otherwise none.
+                header_rows = 1
+                for batch in reader:
+                    yield batch.slice(header_rows)
+                    header_rows = max(0, header_rows - batch.num_rows)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise InvalidRecordError(f"{path.name}: {self._reason(error, odd)}; nothing of it was loaded") from error
 
@@ -167,7 +158,7 @@ class CsvFiles:
                 return column.cast(pc.if_else(pc.is_in(values, nulls), None, values), base)
             trimmed = pc.utf8_trim_whitespace(values)
             present = pc.if_else(pc.is_in(trimmed, self._nulls), None, trimmed)
-            return column.cast(_parsed(present, dtype, CellPosition(column.name, lambda at: base + at)), base)
+            return column.cast(parsed_texts(present, dtype, CellPosition(column.name, lambda at: base + at)), base)
         except InvalidRecordError as error:
             raise file_error(path, error) from error
 
@@ -214,71 +205,6 @@ class CsvFiles:
         return [name.strip() for name in names]
 
 
-class _TextTypes:
-    """The types that all texts of a column so far have."""
-
-    def __init__(self) -> None:
-        self._left = list(_TRIED)
-        self._is_empty = True
-
-    def add(self, values: pa.StringArray) -> None:
-        """Take further texts, none of which is null."""
-        if not len(values) or not self._left:
-            return
-        self._is_empty = False
-        if _some(values, _LEADING_ZERO):
-            self._left = [name for name in self._left if name not in {"BIGINT", "DOUBLE"}]
-        if "DOUBLE" in self._left and _some(values, _LONG_DIGITS):
-            self._left.remove("DOUBLE")
-        fitting: set[str] = set()
-        for name in self._left:
-            if name not in fitting and _fits(values, name):
-                fitting |= {name, _IMPLIED.get(name, name)}
-        self._left = [name for name in self._left if name in fitting]
-
-    def type(self) -> DataType:
-        """Return the narrowest type of them all; of a column without values, and of any other one, text."""
-        found = self._left[0] if self._left and not self._is_empty else "STRING"
-        return DataType(found, (6,)) if found.startswith("TIMESTAMP") else DataType(found)
-
-
-def _fits(values: pa.StringArray, name: str) -> bool:
-    if name == "BOOLEAN":
-        return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(["true", "false"]))).as_py())
-    try:
-        pc.cast(values, _TRIED[name])
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _some(values: pa.StringArray, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
-
-
-def _parsed(values: pa.StringArray, dtype: DataType, place: CellPosition) -> pa.Array:
-    """Return texts as values of a type that is no text."""
-    if dtype.fields:
-        raise InvalidSchemaError(f"column {place.column!r}: CSV has no values of type {dtype}")
-    to = dtype.arrow()
-    convert: Callable[[pa.Array], pa.Array] = lambda part: pc.cast(part, to, safe=True)  # noqa: E731
-    if pa.types.is_fixed_size_binary(to):
-        convert = lambda part: pc.cast(pc.cast(part, pa.binary()), to)  # noqa: E731
-    elif pa.types.is_time(to):
-        moment = pa.timestamp(to.unit)
-        convert = lambda part: pc.cast(  # noqa: E731
-            pc.cast(pc.binary_join_element_wise("1970-01-01", part, " "), moment), to
-        )
-    try:
-        return convert(values)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        try:
-            index = first_failing(len(values), lambda start, stop: convert(values.slice(start, stop - start)))
-        except ValueError:
-            raise InvalidRecordError(f"column {place.column!r}: no {dtype}: {error}") from error
-        raise place.refusal(index, dtype, values[index].as_py(), "the text is no such value") from error
-
-
 def _guessed_delimiter(head: str) -> str:
-    line = re.sub(r'"[^"]*"', "", head).split("\n", 1)[0]
+    line = re.split(r"[\r\n]", re.sub(r'"[^"]*"', "", head).lstrip("\r\n"), maxsplit=1)[0]
     return max(_DELIMITERS, key=line.count) if any(each in line for each in _DELIMITERS) else ","

@@ -15,8 +15,18 @@ from pyarrow import json as arrow_json
 
 from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
-from fluss_lab.model.values.casts import first_failing
+from fluss_lab.model.values.casts import CellPosition, first_failing
 from fluss_lab.workbench.load.json_nesting import ROW_NESTING_MAX, row_nested_too_deeply
+from fluss_lab.workbench.load.json_values import (
+    FoundTypes,
+    check_floats,
+    has_floats,
+    has_key,
+    json_rows,
+    read_type,
+    refusal_of_key,
+    with_times,
+)
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, cast_batches, file_error
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -97,40 +107,55 @@ class JsonFiles:
 
     def examine(self, plan: ColumnPlan) -> list[LoadColumn]:
         """Read all rows; return the columns with the types that all values have."""
-        types: dict[str, pa.DataType] = {}
+        found = FoundTypes()
         for chunk in self._chunks():
-            for field in chunk.parsed(None).schema:
-                before = types.get(field.name, field.type)
-                types[field.name] = _joined(before, field.type, f"{chunk.path.name}: column {field.name!r}", chunk.base)
+            if texts := found.add(chunk.parsed(None), chunk.path.name, chunk.base):
+                found.add_texts(chunk.parsed(texts))
         self.count.total = self.count.read
-        if not types:
+        if not found.names:
             raise InvalidRecordError(
                 f"{self.title} has no rows: expected JSON objects, one a line, or an array of them"
             )
-        columns = plan.of(list(types), self.title)
+        columns = plan.of(found.names, self.title)
         made = []
         for column in columns:
             try:
-                made.append(column.typed(DataType.from_arrow(_table_type(types[column.source_name]))))
+                made.append(column.typed(column.type or DataType.from_arrow(found.type(column.source_name))))
+                read_type(made[-1].known_type)
             except InvalidError as error:
                 raise InvalidSchemaError(f"{self.title}: column {column.source_name!r}: {error}") from error
-        if any(column.type or column.required for column in columns):
+        self._check_keys(found, made)
+        large = [column.source_name in found.large and has_floats(column.known_type) for column in made]
+        if any(column.type or column.required for column in columns) or any(large):
             for _ in self.batches(made):
                 pass  # what is not of the type asked for is found now, not when rows are written
         return made
 
+    def _check_keys(self, found: FoundTypes, columns: Sequence[LoadColumn]) -> None:
+        """Refuse keys within values that the columns' types do not name: Arrow would pass over them."""
+        for column in columns:
+            if (path := found.unknown(column.source_name, column.known_type)) is None:
+                continue
+            for chunk in self._chunks():
+                for index, row in enumerate(json_rows(chunk.data)):
+                    if has_key(row, (column.source_name, *path)):
+                        title, number = chunk.path.name, chunk.base + index
+                        raise refusal_of_key(title, number, column.name, path, column.known_type)
+
     def batches(self, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the columns' names and types."""
-        schema = pa.schema([pa.field(c.source_name, c.known_type.arrow()) for c in columns])
+        schema = pa.schema([pa.field(c.source_name, read_type(c.known_type)) for c in columns])
         for chunk in self._chunks():
-            yield from self._cast(chunk, schema, columns)
+            yield from self._cast(chunk, chunk.parsed(schema).combine_chunks(), columns)
 
-    def _cast(self, chunk: _Chunk, schema: pa.Schema, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
-        batches = iter(chunk.parsed(schema).to_batches())
+    def _cast(self, chunk: _Chunk, rows: pa.Table, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
+        def column_of(batch: pa.RecordBatch, column: LoadColumn) -> pa.Array:
+            place = CellPosition(column.name, lambda at: chunk.base + at)
+            return with_times(batch.column(column.source_name), column.known_type, place)
+
         try:
-            yield from cast_batches(
-                batches, columns, lambda batch, column: batch.column(column.source_name), base=chunk.base
-            )
+            check_floats(rows, columns, chunk.data, chunk.base)
+            yield from cast_batches(iter(rows.to_batches()), columns, column_of, base=chunk.base)
         except InvalidRecordError as error:
             raise file_error(chunk.path, error) from error
 
@@ -144,48 +169,6 @@ class JsonFiles:
                 self.count.read += rows
                 yield _Chunk(path, base, data)
                 base += rows
-
-
-# -- types -----------------------------------------------------------------------------------------------------------
-
-
-def _joined(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa.DataType:
-    """Return the type that has the values of two parts of a file."""
-    types = pa.types
-    if one.equals(other) or types.is_null(other):
-        return one
-    if types.is_null(one):
-        return other
-    kinds = {str(one), str(other)}
-    if kinds == {"int64", "double"}:
-        return pa.float64()
-    if types.is_timestamp(one) and types.is_timestamp(other):
-        return pa.timestamp("ns")
-    if all(types.is_timestamp(each) or types.is_string(each) for each in (one, other)):
-        return pa.string()
-    if types.is_list(one) and types.is_list(other):
-        return pa.list_(_joined(one.value_type, other.value_type, what, row))
-    if types.is_struct(one) and types.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = _joined(fields.get(field.name, field.type), field.type, what, row)
-        return pa.struct(list(fields.items()))
-    raise InvalidSchemaError(
-        f"{what}: its values are {one} before row {row} and {other} after it; make them of one type in the file"
-    )
-
-
-def _table_type(found: pa.DataType) -> pa.DataType:
-    """Return the type of a table for a type that JSON's reader found."""
-    if pa.types.is_null(found):
-        return pa.string()
-    if pa.types.is_timestamp(found):
-        return pa.timestamp("us", found.tz)
-    if pa.types.is_list(found):
-        return pa.list_(_table_type(found.value_type))
-    if pa.types.is_struct(found):
-        return pa.struct([(field.name, _table_type(field.type)) for field in found])
-    return found
 
 
 def _nests_too_deeply(path: Path, row: int) -> InvalidRecordError:

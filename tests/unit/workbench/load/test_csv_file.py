@@ -52,6 +52,10 @@ def read(rows, plan=None):
         (["a", ""], "STRING", ["a", None]),
         (["", ""], "STRING", [None, None]),
         (["nan", "inf"], "DOUBLE", [None, float("inf")]),
+        (["1e400", "1"], "STRING", ["1e400", "1"]),  # no float is near it
+        (["-1e400"], "STRING", ["-1e400"]),
+        (["1e-400", "0.0"], "STRING", ["1e-400", "0.0"]),
+        (["1e308", "0e5"], "DOUBLE", [1e308, 0.0]),
     ],
 )
 def test_a_column_has_the_type_of_all_its_values(tmp_path, values, type, made):
@@ -84,6 +88,13 @@ def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
         ("a,b\n1,2\n\n3,4\n", [{"a": 1, "b": 2}, {"a": 3, "b": 4}]),
         (" a , b \n1,2\n", [{"a": 1, "b": 2}]),
         ("a,b\n", []),
+        ("a,b", []),
+        ('a,"b"', []),
+        ("\na,b\n1,2\n", [{"a": 1, "b": 2}]),
+        ("\n\n\na;b\n\n1;2", [{"a": 1, "b": 2}]),
+        ("\r\n\r\na,b\r\n1,2\r\n", [{"a": 1, "b": 2}]),
+        ("\ufeff\na,b\n1,2\n", [{"a": 1, "b": 2}]),
+        ("\ra,b\r1,2\r", [{"a": 1, "b": 2}]),
         ("a\n1\n", [{"a": 1}]),
     ],
 )
@@ -107,6 +118,7 @@ def test_compressed_other_bytes_and_nulls_of_ones_own(tmp_path):
         ("\n\n", InvalidRecordError, "a.csv is empty"),
         ("a,b\n1,2\n1,2,3\n", InvalidRecordError, "row 1 has 3 values, expected 2 (columns between ',')"),
         ("a,b\n1\n", InvalidRecordError, "row 0 has 1 values, expected 2"),
+        ("\n\na,b\n1,2\n\n1,2,3\n", InvalidRecordError, "row 1 has 3 values, expected 2"),
         ('a,b\n1,2\n1,"2\n3,4\n', InvalidRecordError, "a quotation mark is opened and not closed"),
         (b"a,b\n1,\xff\n", InvalidRecordError, "encoding='latin-1'"),
         (b"a,\xff\n1,2\n", InvalidRecordError, "encoding='latin-1'"),
@@ -144,6 +156,15 @@ def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatc
         ("TIMESTAMP_LTZ", "2013-01-01T00:00:00", "row 1: expected TIMESTAMP_LTZ(6)"),
         ("DECIMAL(4,2)", "1.234", "row 1: expected DECIMAL(4,2)"),
         ("CHAR(2)", "abc", "row 1"),
+        (
+            "DOUBLE",
+            "9007199254740993",
+            "row 1: expected DOUBLE, found '9007199254740993': as a float it would be 9007199254740992.0",
+        ),
+        ("DOUBLE", "1e400", "row 1: expected DOUBLE, found '1e400': as a float it would be inf"),
+        ("FLOAT", "16777217", "row 1: expected FLOAT, found '16777217'"),
+        ("FLOAT", "1e39", "row 1: expected FLOAT, found '1e39'"),
+        ("INT", "0xFFFFFFFF", "row 1: expected INT, found '0xFFFFFFFF'"),
         ("ARRAY<INT>", "[1]", "CSV has no values of type ARRAY"),
     ],
 )

@@ -125,3 +125,93 @@ def test_types_named_columns_and_names(tmp_path):
     assert read(rows, plan) == ({"a": "STRING"}, [{"a": "2013-01-01"}])
     with pytest.raises(InvalidRecordError, match="row 0"):
         source(tmp_path, '{"a":1.5}').examine(ColumnPlan(types={"a": DataType.parse("int")}))
+
+
+ZONED, UTC_ZONED, LOCAL = "2020-01-01T00:30:00+01:00", "2020-01-01 00:00:00Z", "2020-01-01T00:00:00.5"
+AT, NEXT = dt.datetime(2019, 12, 31, 23, 30, tzinfo=dt.UTC), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("values", "type", "made"),
+    [
+        ([ZONED, None, UTC_ZONED], "TIMESTAMP_LTZ(6)", [AT, None, NEXT]),
+        ([LOCAL, "2020-01-02"], "TIMESTAMP(6)", [dt.datetime(2020, 1, 1, 0, 0, 0, 500_000), dt.datetime(2020, 1, 2)]),
+        ([ZONED, LOCAL], "STRING", [ZONED, LOCAL]),
+        ([LOCAL, UTC_ZONED, "soon"], "STRING", [LOCAL, UTC_ZONED, "soon"]),
+        ([[ZONED], [], None, [None, UTC_ZONED]], "ARRAY<TIMESTAMP_LTZ(6)>", [[AT], [], None, [None, NEXT]]),
+        ([[ZONED], [LOCAL]], "ARRAY<STRING>", [[ZONED], [LOCAL]]),
+        ([{"a": [ZONED]}, None, {"a": None}], "ROW<a ARRAY<TIMESTAMP_LTZ(6)>>", [{"a": [AT]}, None, {"a": None}]),
+    ],
+)
+@pytest.mark.parametrize("block", [20, 1 << 20])
+def test_times_keep_their_zones(tmp_path, monkeypatch, block, values, type, made):
+    monkeypatch.setattr(json_file, "_BLOCK_BYTES", block)
+    types, rows = read(source(tmp_path, "\n".join(json.dumps({"v": value}) for value in values)))
+    assert types == {"v": type}
+    assert [row["v"] for row in rows] == made
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "words"),
+    [
+        ("TIMESTAMP(6)", ZONED, "column 'v', row 1: expected TIMESTAMP(6), found '2020-01-01T00:30:00+01:00'"),
+        ("TIMESTAMP_LTZ(6)", LOCAL, "column 'v', row 1: expected TIMESTAMP_LTZ(6)"),
+        ("ROW<t TIMESTAMP_LTZ(6)>", {"t": LOCAL}, "column 'v.t', row 1: expected TIMESTAMP_LTZ(6)"),
+        ("ARRAY<DATE>", ["2020-01-01", "x"], "column 'v.element', row 1: expected DATE, found 'x'"),
+        ("DATE", 18_000, "in row 1"),  # no number is a date
+        ("TIME(3)", 5, "in row 1"),
+        ("DOUBLE", 2**53 + 1, "column 'v', row 1: expected DOUBLE, found 9007199254740993: as a float it would be 9007199254740992.0"),
+        ("DOUBLE", 2**64 + 1, "row 1: expected DOUBLE, found 18446744073709551617"),
+        ("FLOAT", 2**24 + 1, "row 1: expected FLOAT, found 16777217"),
+        ("FLOAT", 1e39, "row 1: expected FLOAT, found 1e+39: as a float it would be inf"),
+        ("ARRAY<ROW<x DOUBLE>>", [{"x": 1}, {"x": -(2**53) - 1}], "column 'v.element.x', row 1: expected DOUBLE"),
+        ("ROW<a INT>", {"a": 1, "b": None}, "column 'v.b', row 1: expected one of the fields a of 'ROW<a INT>'"),
+        ("ARRAY<ROW<a INT>>", [{"a": 1}, {"b": 1}], "column 'v.element.b', row 1: expected one of the fields a"),
+        ("ROW<a ROW<b INT>>", {"a": {"b": 1, "c": [2]}}, "column 'v.a.c', row 1: expected one of the fields b"),
+        ("ROW<a INT NOT NULL>", {}, "column 'v.a', row 1: expected INT NOT NULL"),
+        ("MAP<STRING,INT>", {"a": 1}, "column 'v': JSON has no values of type MAP"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("block", [20, 1 << 20])
+def test_what_a_given_type_would_change_is_refused_by_row_and_path(tmp_path, monkeypatch, block, type, value, words):
+    monkeypatch.setattr(json_file, "_BLOCK_BYTES", block)
+    text = "\n".join(json.dumps({"w": 2**60, "v": each}) for each in (None, value, value))
+    with pytest.raises(InvalidError) as raised:
+        source(tmp_path, text).examine(ColumnPlan(["v"], types={"v": DataType.parse(type)}))
+    assert words in str(raised.value)
+
+
+def test_given_types_of_times_and_numbers(tmp_path):
+    types = {
+        "d": "date",
+        "t": "time(3)",
+        "z": "timestamp_ltz(0)",
+        "n": "decimal(20,1)",
+        "f": "float",
+        "x": "double",
+        "b": "binary(2)",
+    }
+    row = {"d": "2020-01-01", "t": "05:00:00.125", "z": UTC_ZONED, "n": 2**60 + 1, "f": 0.1, "x": 2**60, "b": "ab"}
+    made = {
+        "d": dt.date(2020, 1, 1),
+        "t": dt.time(5, 0, 0, 125_000),
+        "z": NEXT,
+        "n": 2**60 + 1,
+        "x": 2.0**60,
+        "b": b"ab",
+    }
+    plan = ColumnPlan(types={name: DataType.parse(text) for name, text in types.items()})
+    (read_row,) = read(source(tmp_path, json.dumps(row)), plan)[1]
+    assert read_row.pop("f") == pytest.approx(0.1)
+    assert read_row == made
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**63 + 1])
+@pytest.mark.parametrize("block", [8, 1 << 20])
+def test_whole_numbers_beside_others_are_not_rounded(tmp_path, monkeypatch, block, number):
+    monkeypatch.setattr(json_file, "_BLOCK_BYTES", block)
+    text = "\n".join(json.dumps({"v": each}) for each in (0.5, number))
+    with pytest.raises(InvalidRecordError, match=rf"column 'v', row 1: expected DOUBLE, found {number}"):
+        source(tmp_path, text).examine(ColumnPlan())
+    exact = json.dumps({"v": 0.5}) + "\n" + json.dumps({"v": 2**60})
+    assert read(source(tmp_path, exact))[1] == [{"v": 0.5}, {"v": 2.0**60}]
