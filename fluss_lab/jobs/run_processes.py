@@ -11,15 +11,20 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import psutil
 
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
+from fluss_lab.server.process.discovery import process_start_ticks
 
 #: Killed processes are gone within milliseconds, unless the device that they wait for is not there.
 KILL_TIMEOUT_S: Final = 20.0
 _LOOK_INTERVAL_S: Final = 0.02
+#: By so much the system's clock may have made the starts of processes appear later or earlier, where only its time tells them.
+_CLOCK_STEP_MAX_S: Final = 60.0
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _SERVER_COMMANDS: Final = ("server", "tablet-server")
 
 
@@ -91,18 +96,38 @@ def _held(process: psutil.Process) -> int:
 
 
 def identity(pid: int) -> str:
-    """Return the identity of a living process: its id alone may become another one's. Empty when it is gone."""
+    """Return the identity of a living process: its id alone may become another one's. Empty when it is gone.
+
+    It has the ticks since the system's start at which the process started, which no step of the clock moves, and which start of
+    the system that was; where there are no ticks, the time.
+    """
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         if not _is_gone(process):
-            return f"{pid}:{process.create_time():.2f}"
+            ticks = process_start_ticks(pid)
+            return f"{pid}:{ticks}:{_boot_id()}" if ticks >= 0 else f"{pid}:{process.create_time():.2f}"
+    return ""
+
+
+def _boot_id() -> str:
+    with suppress(OSError):
+        return _BOOT_ID.read_text().strip()
     return ""
 
 
 def is_alive(process_identity: str) -> bool:
-    """Return whether the process of an identity lives."""
-    pid, _, _ = process_identity.partition(":")
-    return pid.isdecimal() and identity(int(pid)) == process_identity
+    """Return whether the process of an identity lives; also of one as older releases recorded it, by the time of its start."""
+    pid, _, started = process_identity.partition(":")
+    if not pid.isdecimal() or not (found := identity(int(pid))):
+        return False
+    return found == process_identity if "." not in started else _started_about(int(pid), started)
+
+
+def _started_about(pid: int, started: str) -> bool:
+    """Return whether a process started at a time of the system's clock, which may have been set since."""
+    with suppress(psutil.Error, OSError, ValueError):
+        return bool(abs(psutil.Process(pid).create_time() - float(started)) <= _CLOCK_STEP_MAX_S)
+    return False
 
 
 def _is_gone(process: psutil.Process) -> bool:

@@ -11,6 +11,7 @@ PROCESS = "fluss_lab/jobs/notebook_process.py"
 SECRETS = "fluss_lab/jobs/run_secrets.py"
 STORE = "fluss_lab/jobs/job_store.py"
 DUE = "fluss_lab/jobs/scheduling/due_plan.py"
+PROCESSES = "fluss_lab/jobs/run_processes.py"
 NOTICE = "fluss_lab/jobs/scheduling/failure_notice.py"
 
 IN_PARAMETERS = "tests/unit/jobs/test_notebook_parameters.py"
@@ -21,6 +22,7 @@ IN_SECRETS = "tests/unit/jobs/test_run_secrets.py"
 IN_STORE = "tests/unit/jobs/test_job_store.py"
 IN_DUE = "tests/unit/jobs/scheduling/test_due_plan.py"
 IN_NOTICE = "tests/unit/jobs/scheduling/test_failure_notice.py"
+IN_PROCESSES = "tests/unit/jobs/test_run_processes.py"
 IN_SCHEDULER = "tests/unit/jobs/scheduling/test_scheduler.py"
 IN_KERNELS = "tests/notebooks/test_notebook_jobs.py"
 
@@ -273,4 +275,20 @@ _DUE = (
     ),
 )  # fmt: skip
 
-NOTEBOOK_JOBS = _GIVEN + _LEFT + _DUE
+#: Which runs are under way, and whose.
+_OWNED = (
+    Mutant(
+        "owners_are_known_by_the_clock", "P13", PROCESSES,
+        "            return f\"{pid}:{ticks}:{_boot_id()}\" if ticks >= 0 else",
+        "            return f\"{pid}:{ticks}:{_boot_id()}\" if ticks < -1 else",
+        (f"{IN_PROCESSES}::test_a_process_is_itself_whatever_the_clock_says",),
+    ),
+    Mutant(
+        "owners_are_known_by_their_id", "P13", PROCESSES,
+        "    return found == process_identity if \".\" not in started else",
+        "    return True if \".\" not in started else",
+        (f"{IN_PROCESSES}::test_a_process_that_is_gone_and_others_with_its_id_are_not_it",),
+    ),
+)  # fmt: skip
+
+NOTEBOOK_JOBS = _GIVEN + _LEFT + _DUE + _OWNED
