@@ -207,7 +207,7 @@ class JobStore:
             if run is None:
                 return None
             ended = replace(run, **changes)
-            job = _job_of_run(db, run)
+            job = None if run.is_by_hand else _job_of_run(db, run)
             retry = plan_retry(ended, job) if can_pass else None
             if retry is not None:
                 _put_run(db, retry)

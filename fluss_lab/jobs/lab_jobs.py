@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -25,19 +24,22 @@ from fluss_lab.errors import (
     RequestTimeoutError,
     UnsupportedError,
 )
+from fluss_lab.failpoints import failpoint
+from fluss_lab.jobs.job_handle import Job, listed_job
 from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import check_parameters
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, settle_lost_runs
 from fluss_lab.jobs.run_handle import Run, RunHistory
+from fluss_lab.jobs.run_processes import identity
 from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, RunTask, Trigger, check_job_name, new_run_id
 from fluss_lab.jobs.run_secrets import check_parameters_hold_none, check_secret_names, secret_values
 from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import remove_old_runs
 from fluss_lab.model.argument_checks import checked
-from fluss_lab.model.times import format_duration, format_moment, format_size, parse_duration, parse_size
+from fluss_lab.model.times import format_size, parse_duration, parse_size
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 
 TIMEOUT_DEFAULT: Final = "1h"
@@ -53,58 +55,6 @@ _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _POLL_INTERVAL_S: Final = 0.05
 _OVERLAPS: Final = ("skip", "queue")
 _CATCH_UPS: Final = ("one", "all", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as it was when it was listed.
-
-    Attributes:
-        name: Its name.
-        notebook: The notebook.
-        cron: When it runs, in `time_zone`.
-        time_zone: Name of the time zone.
-        parameters: Of each run.
-        secrets: Names of environment variables that runs see.
-        retries: Further attempts of a failed run.
-        timeout: Longest time of a run.
-        memory: Most memory of a run.
-        overlap: ``skip`` or ``queue``.
-        catch_up: ``one``, ``all`` or ``none``.
-        keep: Runs whose output is kept.
-        on_failure: A command; empty: none.
-        is_paused: Whether it is paused.
-        next_due: When it is due next (ISO-8601, UTC); None while it is paused.
-    """
-
-    name: str
-    notebook: str
-    cron: str
-    time_zone: str
-    parameters: Mapping[str, Any]
-    secrets: tuple[str, ...]
-    retries: int
-    timeout: str
-    memory: str
-    overlap: str
-    catch_up: str
-    keep: int
-    on_failure: tuple[str, ...]
-    is_paused: bool
-    next_due: str | None
-
-    def __repr__(self) -> str:
-        when = "paused" if self.is_paused else f"next {self.next_due}"
-        return f"<Job {self.name}: {Path(self.notebook).name} at '{self.cron}' ({self.time_zone}), {when}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            ("notebook", self.notebook), ("cron", f"{self.cron} ({self.time_zone})"), ("next due", self.next_due or "paused"),
-            ("parameters", parameter_text(self.parameters) or None), ("secrets", ", ".join(self.secrets) or None),
-            ("limits", f"{self.timeout}, {self.memory}"), ("retries", self.retries), ("overlap", self.overlap),
-            ("catch up", self.catch_up), ("keep", self.keep), ("on failure", " ".join(self.on_failure) or None),
-        ]  # fmt: skip
-        return html_table(f"job {self.name}", ["what", "value"], rows)
 
 
 @checked
@@ -180,7 +130,7 @@ class Jobs:
             next_due_ms=when.after(self._clock.now_ms()),
         )  # fmt: skip
         make_lab_folder(self.folder)
-        return _job(self.store.add_job(job, replaces=replace))
+        return listed_job(self.store.add_job(job, replaces=replace))
 
     def pause(self, name: str) -> Job:
         """Let a job not run until it is resumed; a run under way goes on. Twice is fine.
@@ -188,7 +138,7 @@ class Jobs:
         Raises:
             NotFoundError: There is no such job.
         """
-        return _job(self.store.set_paused(name, self._clock.now_ms(), paused=True))
+        return listed_job(self.store.set_paused(name, self._clock.now_ms(), paused=True))
 
     def resume(self, name: str) -> Job:
         """Let a paused job run again. What was due meanwhile is made up for as its ``catch_up`` says, or recorded as missed.
@@ -196,7 +146,7 @@ class Jobs:
         Raises:
             NotFoundError: There is no such job.
         """
-        return _job(self.store.set_paused(name, self._clock.now_ms(), paused=False))
+        return listed_job(self.store.set_paused(name, self._clock.now_ms(), paused=False))
 
     def remove(self, name: str) -> None:
         """Remove a job and its queued runs. A run under way goes on; history and outputs stay.
@@ -212,7 +162,7 @@ class Jobs:
         Raises:
             NotFoundError: There is no such job; the text has those that are.
         """
-        return _job(self.store.job(name))
+        return listed_job(self.store.job(name))
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -251,13 +201,14 @@ class Jobs:
         task = self._task(notebook, parameters, secrets, timeout, memory)
         secret_values(task.secrets, os.environ)
         make_lab_folder(self.folder)
-        return self._run_now(_folder_name(Path(task.notebook)), task, "call", on_line)
+        return self._run_now(self._entered(_folder_name(Path(task.notebook)), None, task, "call"), on_line)
 
     def start(self, name: str) -> Run:
         """Run a job now, in the background of this process, also while it is paused; return the run, which has begun.
 
-        It stands in the history under the job's name. A failure is not tried again, and sends no notice. When this process
-        ends before it, it is ended too.
+        It stands in the history under the job's name, and is one of its runs: while it is under way, what is due is missed or
+        waits, as the job's ``overlap`` says. A failure is not tried again, and sends no notice. When this process ends before it,
+        it is ended too.
 
         Raises:
             NotFoundError: There is no such job, or its notebook is gone; nothing was started.
@@ -265,14 +216,15 @@ class Jobs:
                 was started.
         """
         job = self.store.job(name)
-        return self._start(job.name, job.task, "call")
+        return self._start(self._entered(job.name, job.id, job.task, "call"))
 
     def run_again(self, run: RunRecord, *, wait: bool = True) -> Run:
         """Run what a run did once more, now. See `Run.rerun`."""
+        again = self._entered(run.job, run.job_id, run.task, "rerun")
         if not wait:
-            return self._start(run.job, run.task, "rerun")
+            return self._start(again)
         _check_again(run.task)
-        return self._run_now(run.job, run.task, "rerun", None)
+        return self._run_now(again, None)
 
     def cancel(self, run: Run | str) -> None:
         """End a run, wherever it runs, and wait until it has; a queued one never starts. One that has ended stays as it is.
@@ -339,10 +291,17 @@ class Jobs:
             memory_bytes=_memory(memory),
         )
 
-    def _run_now(self, name: str, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None) -> Run:
-        execution = self._begin(name, task, trigger, on_line)
+    def _entered(self, name: str, job_id: int | None, task: RunTask, trigger: Trigger) -> RunRecord:
+        now_ms = self._clock.now_ms()
+        return RunRecord(
+            id=new_run_id(now_ms), job=name, job_id=job_id, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms,
+            owner=identity(os.getpid()),
+        )  # fmt: skip
+
+    def _run_now(self, entered: RunRecord, on_line: Callable[[str], None] | None) -> Run:
+        execution = self._begin(entered, on_line)
         # Whoever takes the log's lines shows them instead.
-        with nullcontext() if on_line is not None else _waiting(Path(task.notebook).name, execution):
+        with nullcontext() if on_line is not None else _waiting(Path(entered.task.notebook).name, execution):
             run = self._follow(execution)
         if run.state != "succeeded":
             raise NotebookError(
@@ -353,23 +312,20 @@ class Jobs:
             raise error
         return run
 
-    def _start(self, name: str, task: RunTask, trigger: Trigger) -> Run:
-        _check_again(task)
-        execution = self._begin(name, task, trigger, None)
+    def _start(self, entered: RunRecord) -> Run:
+        _check_again(entered.task)
+        execution = self._begin(entered, None)
 
         def follow() -> None:
             with suppress(FlussError):  # of a store that cannot be written: whoever asks for the run meets it too
                 self._follow(execution)
 
-        threading.Thread(target=follow, name=f"fluss-run-{name}", daemon=True).start()
+        threading.Thread(target=follow, name=f"fluss-run-{entered.job}", daemon=True).start()
         return Run(self, execution.record)
 
-    def _begin(self, name: str, task: RunTask, trigger: Trigger, on_line: Callable[[str], None] | None) -> RunExecution:
-        now_ms = self._clock.now_ms()
-        record = RunRecord(
-            id=new_run_id(now_ms), job=name, job_id=None, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms
-        )  # fmt: skip
+    def _begin(self, record: RunRecord, on_line: Callable[[str], None] | None) -> RunExecution:
         self.store.add_run(record)
+        failpoint("jobs.run.entered")
         execution = RunExecution(self.store, self.folder, record, self._clock, self._command, on_line)
         try:
             has_begun = execution.begin()
@@ -378,7 +334,7 @@ class Jobs:
             self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
             raise
         if not has_begun:
-            raise NotebookError(f"notebook {Path(task.notebook).name}: cancelled before it began")
+            raise NotebookError(f"notebook {Path(record.task.notebook).name}: cancelled before it began")
         return execution
 
     def _follow(self, execution: RunExecution) -> Run:
@@ -396,7 +352,7 @@ class Jobs:
         return Run(self, execution.record)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter([_job(record) for record in self.store.jobs()])
+        return iter([listed_job(record) for record in self.store.jobs()])
 
     def __len__(self) -> int:
         return len(self.store.jobs())
@@ -475,23 +431,3 @@ def _one_of(what: str, value: str, known: Sequence[str]) -> Any:
     if value not in known:
         raise InvalidRequestError(f"{what}: expected one of {', '.join(known)}, found {value[:60]!r}")
     return value
-
-
-def _job(record: JobRecord) -> Job:
-    return Job(
-        name=record.name,
-        notebook=record.task.notebook,
-        cron=record.cron,
-        time_zone=record.zone,
-        parameters=record.task.parameters,
-        secrets=record.task.secrets,
-        retries=record.retries,
-        timeout=format_duration(record.task.timeout_ms),
-        memory=format_size(record.task.memory_bytes),
-        overlap=record.overlap,
-        catch_up=record.catch_up,
-        keep=record.keep,
-        on_failure=record.on_failure,
-        is_paused=record.paused_ms is not None,
-        next_due=None if record.paused_ms is not None else format_moment(record.next_due_ms),
-    )

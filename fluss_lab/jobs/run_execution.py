@@ -24,6 +24,10 @@ from fluss_lab.jobs.run_secrets import check_secret_names
 LAB_PARAMETERS: Final = ("lab_folder", "lab")
 #: Between two looks whether the run was cancelled.
 _CANCEL_INTERVAL_S: Final = 0.5
+#: Longest from where a run is entered by hand to where its process is recorded.
+_BEGINNING_MS: Final = 600_000
+_LOST: Final = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
+_NEVER_BEGUN: Final = "not started: whoever entered it (command or notebook) ended before it began"
 
 
 def with_lab(notebook: Notebook, parameters: dict[str, Any], lab: Path) -> dict[str, Any]:
@@ -145,22 +149,29 @@ class RunExecution:
 
 
 def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
-    """Record runs whose process has ended as failed, and end what they left; return them.
+    """Record runs whose owner has ended as failed, and end what they left; return them.
 
     Raises:
         FlussError: The store cannot be read or written.
     """
     settled = []
-    for run in store.runs(limit=-1, states=("running",)):
-        if run.owner is not None and is_alive(run.owner):
+    for run in store.runs(limit=-1, states=("queued", "running")):
+        if not _is_lost(run, clock.now_ms()):
             continue
         kill_run(run.id)
         remove_scratch(run.id)
-        error = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
+        error = _LOST if run.state == "running" else _NEVER_BEGUN
         changed = store.end_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
         if changed is not None:
             settled.append(changed)
     return settled
+
+
+def _is_lost(run: RunRecord, now_ms: int) -> bool:
+    if run.owner is not None:
+        return not is_alive(run.owner)
+    # A queued one without an owner is the scheduler's, or by an older release: that began it in a moment or never.
+    return run.state == "running" or (run.is_by_hand and now_ms - run.queued_ms > _BEGINNING_MS)
 
 
 def failure_text(error: FlussError) -> str:

@@ -87,7 +87,7 @@ class RunRecord:
     Attributes:
         id: Its id.
         job: The job's name; of a run without a job, after its notebook.
-        job_id: The job's id; None for a run without a job.
+        job_id: The job's id; None for a run without a job. Releases before had None for what was started by hand too.
         task: What it does.
         trigger: Why it is there.
         attempt: From 1.
@@ -100,7 +100,7 @@ class RunRecord:
         ended_ms: When it ended.
         error: Why it failed or was missed.
         cell: The number of the cell that it failed in.
-        owner: Identity of the process that runs it.
+        owner: Identity of the process that runs it; of one that is entered by hand, from the beginning.
         summary: What the notebook reported.
         is_cancelled: Whether it was asked to end.
         is_notice_due: Whether the job's command for failures is still to be run for it.
@@ -125,6 +125,15 @@ class RunRecord:
     summary: Mapping[str, Any] = field(default_factory=dict)
     is_cancelled: bool = False
     is_notice_due: bool = False
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Return whether a person or a program asked for it: whoever enters it runs it, and no policy follows its failure."""
+        return self.trigger in {"call", "rerun"}
+
+    def is_of(self, job: JobRecord) -> bool:
+        """Return whether it is a run of a job, or of one that had its name before: they share a folder."""
+        return self.job_id is not None and self.job.casefold() == job.name.casefold()
 
 
 def new_run_id(now_ms: int) -> str:

@@ -242,8 +242,8 @@ _DUE = (
     ),
     Mutant(
         "runs_of_a_killed_scheduler_go_on_in_the_history", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
-        "                for lost in settle_lost_runs(self._store, self._clock):\n",
-        "                for lost in self._store.runs(states=()):\n",
+        "        for lost in settle_lost_runs(self._store, self._clock):\n",
+        "        for lost in self._store.runs(\"\"):\n",
         (f"{IN_SCHEDULER}::test_it_takes_up_what_a_killed_one_left",),
     ),
     Mutant(
@@ -288,6 +288,42 @@ _OWNED = (
         "    return found == process_identity if \".\" not in started else",
         "    return True if \".\" not in started else",
         (f"{IN_PROCESSES}::test_a_process_that_is_gone_and_others_with_its_id_are_not_it",),
+    ),
+    Mutant(
+        "runs_by_hand_are_none_of_their_job", "P6", RECORD,
+        "        return self.job_id is not None and self.job.casefold()",
+        "        return not self.is_by_hand and self.job.casefold()",
+        (f"{IN_SCHEDULER}::test_one_that_was_started_by_hand_is_under_way_too",),
+    ),
+    Mutant(
+        "runs_of_a_replaced_job_are_none_of_it", "P6", RECORD,
+        " and self.job.casefold() == job.name.casefold()\n",
+        " and self.job_id == job.id\n",
+        (f"{IN_SCHEDULER}::test_a_run_of_a_replaced_job_is_under_way_still",),
+    ),
+    Mutant(
+        "runs_that_wait_pass_those_by_hand", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "        busy = {run.job.casefold() for run in running}\n",
+        "        busy = {run.job.casefold() for run in running if not run.is_by_hand}\n",
+        (f"{IN_SCHEDULER}::test_one_that_was_started_by_hand_is_under_way_too",),
+    ),
+    Mutant(
+        "runs_by_hand_are_started_twice", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "            if job is None or run.is_by_hand or len",
+        "            if job is None or len",
+        (f"{IN_SCHEDULER}::test_what_is_entered_by_hand_is_not_for_the_scheduler",),
+    ),
+    Mutant(
+        "failures_of_runs_by_hand_are_tried_again", "P6", STORE,
+        "            job = None if run.is_by_hand else _job_of_run(db, run)\n",
+        "            job = _job_of_run(db, run)\n",
+        (f"{IN_JOBS}::test_a_failure_by_hand_is_tried_no_more_and_sends_no_notice",),
+    ),
+    Mutant(
+        "runs_that_never_began_wait_for_ever", "P6", EXECUTION,
+        "    if run.owner is not None:\n        return not is_alive",
+        "    if run.owner is not None:\n        return run.state == \"running\" and not is_alive",
+        (f"{IN_JOBS}::test_a_run_whose_caller_was_killed_before_it_began_is_recorded",),
     ),
 )  # fmt: skip
 

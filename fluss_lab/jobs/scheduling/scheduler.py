@@ -89,8 +89,7 @@ class Scheduler:
         with SchedulerLease(self._lab, is_detached=self._is_detached):
             self._say(f"scheduling {len(self._store.jobs())} jobs of {self._lab}")
             try:
-                for lost in settle_lost_runs(self._store, self._clock):
-                    self._say_ended(lost)
+                self._settle_lost()
                 # Also of runs that another process recorded as lost.
                 failed = self._store.runs(limit=-1, states=("failed",))
                 self._due_notices = [run for run in reversed(failed) if run.is_notice_due]
@@ -102,7 +101,7 @@ class Scheduler:
 
     def step(self) -> None:
         """Look once: decide what is due, start what is queued, record what has ended."""
-        for part in (self._decide, self._record_ended, self._send_notices, self._start_queued):
+        for part in (self._settle_lost, self._decide, self._record_ended, self._send_notices, self._start_queued):
             try:
                 part()
                 self._said.pop(part.__name__, None)
@@ -111,6 +110,11 @@ class Scheduler:
                 if str(error) not in self._said.values():
                     self._say(f"cannot go on now: {error}")
                 self._said[part.__name__] = str(error)
+
+    def _settle_lost(self) -> None:
+        """Record what others began, and what a scheduler before this one did, and did not end: their jobs wait for it."""
+        for lost in settle_lost_runs(self._store, self._clock):
+            self._follow_up(lost)
 
     # -- what is due ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +128,7 @@ class Scheduler:
             return
         pending = self._store.runs(limit=-1, states=("queued", "running"))
         for job in due:
-            own = [run for run in pending if run.job_id == job.id]
+            own = [run for run in pending if run.is_of(job)]
             queued = sum(run.state == "queued" for run in own)
             plan = plan_due(job, now_ms, own[-1].id if own else None, queued)
             entries = list(_entries(job, plan, now_ms))
@@ -151,16 +155,19 @@ class Scheduler:
             return
         now_ms = self._clock.now_ms()
         jobs = {job.id: job for job in self._store.jobs()}
-        busy = {execution.record.job_id for execution in self._active.values()}
+        # Also those that were started by hand, or by a job of that name before it was replaced.
+        running = [each for each in self._store.runs(limit=-1, states=("running",)) if each.job_id is not None]
+        running += [execution.record for execution in self._active.values()]
+        busy = {run.job.casefold() for run in running}
         # In the order in which they were due.
         for run in sorted(queued, key=lambda each: (each.due_ms or 0, each.id)):
             job = jobs.get(run.job_id or 0)
-            if job is None or len(self._active) >= self._runs_max:
+            if job is None or run.is_by_hand or len(self._active) >= self._runs_max:
                 continue
             if run.is_cancelled:
                 self._store.change_run(run.id, state="cancelled", error="cancelled", ended_ms=now_ms)
-            elif run.job_id not in busy and _may_begin(run, now_ms) and job.paused_ms is None:
-                busy.add(run.job_id)
+            elif run.job.casefold() not in busy and _may_begin(run, now_ms) and job.paused_ms is None:
+                busy.add(run.job.casefold())
                 self._start(run)
 
     def _start(self, run: RunRecord) -> None:

@@ -1,6 +1,9 @@
 """The face of jobs: what cannot be run is refused when it is entered, and what is entered is what is listed."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -20,7 +23,7 @@ from fluss_lab.jobs.lab_jobs import jobs_of
 from fluss_lab.jobs.run_execution import settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
 from fluss_lab.model.times import parse_moment
-from fluss_lab.testing.mock_clock import wait_until
+from fluss_lab.testing.mock_clock import MockClock, wait_until
 from tests.unit.display.seen_view import SeenView
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 from tests.unit.jobs.test_job_store import make_run
@@ -199,6 +202,46 @@ def test_a_job_is_started_by_hand_and_goes_on_in_the_background(scripts, tmp_pat
     assert [(run.id, run.job) for run in jobs.history("refresh")] == [
         (each.id, "refresh") for each in (again, second, first)
     ]
+
+
+def test_a_failure_by_hand_is_tried_no_more_and_sends_no_notice(scripts, tmp_path):
+    jobs, notebook = scripts
+    jobs.schedule(
+        "refresh", notebook, cron="@daily", parameters={"code": "report(end=True, error='no')"}, retries=3, on_failure=["false"]
+    )  # fmt: skip
+    run = jobs.start("refresh")
+    wait_until(lambda: run.state == "failed")
+    with pytest.raises(NotebookError, match="no; see"):
+        run.rerun()
+    again, first = jobs.history("refresh")
+    assert [each.record.trigger for each in (again, first)] == ["rerun", "call"]
+    assert not again.record.is_notice_due
+    assert not first.record.is_notice_due
+
+
+def test_a_run_whose_caller_was_killed_before_it_began_is_recorded(scripts):
+    jobs, notebook = scripts
+    code = f"from fluss_lab.jobs import Jobs; from pathlib import Path; Jobs(Path({str(jobs.folder)!r})).run({str(notebook)!r})"
+    killed = {**os.environ, "FLUSS_LAB_FAILPOINTS": "jobs.run.entered=kill"}
+    assert subprocess.run([sys.executable, "-c", code], env=killed).returncode == -signal.SIGKILL
+    assert [run.state for run in jobs.store.runs()] == ["queued"]
+    (run,) = jobs.history()
+    assert (run.state, run.error) == (
+        "failed",
+        "not started: whoever entered it (command or notebook) ended before it began",
+    )
+    assert run.record.ended_ms is not None
+
+
+def test_of_older_releases_what_waits_by_hand_has_a_while_to_begin(jobs):
+    """They recorded no owner before a run began; one that waits for the scheduler has none."""
+    jobs._clock = MockClock(1_000_000)
+    jobs.store.add_run(make_run("hand", trigger="call", job_id=None, queued_ms=1_000_000))
+    jobs.store.add_run(make_run("waits", queued_ms=1_000_000, due_ms=1))
+    jobs._clock.advance(600_000)
+    assert {run.id: run.state for run in jobs.history()} == {"hand": "queued", "waits": "queued"}
+    jobs._clock.advance(1)
+    assert {run.id: run.state for run in jobs.history()} == {"hand": "failed", "waits": "queued"}
 
 
 def test_what_cannot_be_started_is_in_no_history(scripts):

@@ -1,6 +1,7 @@
 """The scheduler by a moved clock: what is due runs once, in real processes, and the policies hold."""
 
 import json
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -9,9 +10,10 @@ from datetime import datetime
 import pytest
 
 from fluss_lab.errors import LabLockedError
+from fluss_lab.jobs import Jobs
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.run_execution import settle_lost_runs
-from fluss_lab.jobs.run_processes import run_processes
+from fluss_lab.jobs.run_processes import identity, run_processes
 from fluss_lab.jobs.run_record import RunRecord, RunTask, new_run_id
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import Scheduler
@@ -187,6 +189,53 @@ def test_overlap_skip_records_and_queue_waits(scene):
     assert scene.states("skips") == [("succeeded", 1), ("missed", 2)]
     assert "was still under way" in scene.store.runs("skips")[0].error
     assert scene.states("queues") == [("succeeded", 1), ("succeeded", 2)]
+
+
+def test_one_that_was_started_by_hand_is_under_way_too(scene):
+    """What is due meanwhile is missed or waits; when its process is gone, nothing waits for it any more."""
+    gate = scene.lab.parent / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    for name, overlap in (("skips", "skip"), ("queues", "queue")):
+        scene.add(name, code, overlap=overlap)
+    jobs = Jobs(scene.lab, SCRIPT_PROCESS)
+    by_hand = [jobs.start(name) for name in ("skips", "queues")]
+    scene.advance()
+    scene.advance(100)
+    assert scene.states("skips") == [("running", None), ("missed", 1)]
+    assert f"run {by_hand[0].id} was still under way" in scene.store.runs("skips")[0].error
+    assert scene.states("queues") == [("running", None), ("queued", 1)]
+    gate.write_text("")
+    wait_until(lambda: {run.state for run in by_hand} == {"succeeded"})
+    scene.settle()
+    assert scene.states("queues") == [("succeeded", None), ("succeeded", 1)]
+    scene.store.add_run(replace(by_hand[0].record, id="lost", state="running", owner="999999:1"))
+    scene.advance()
+    scene.settle()
+    assert scene.store.run("lost").state == "failed"
+    assert scene.states("skips")[-1] == ("succeeded", 2)
+
+
+def test_a_run_of_a_replaced_job_is_under_way_still(scene):
+    gate = scene.lab.parent / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    job = scene.add("Job", code)
+    scene.advance()
+    scene.store.add_job(replace(job, name="job", next_due_ms=NOON + 2 * MINUTE), replaces=True)
+    scene.advance()
+    gate.write_text("")
+    scene.settle()
+    assert scene.states() == [("succeeded", 1), ("missed", 2)]
+
+
+def test_what_is_entered_by_hand_is_not_for_the_scheduler(scene):
+    job = scene.add()
+    run = RunRecord(
+        id="entered", job="job", job_id=job.id, task=job.task, trigger="call", attempt=1, state="queued", queued_ms=NOON,
+        owner=identity(os.getpid()),
+    )  # fmt: skip
+    scene.store.add_run(run)
+    scene.scheduler.step()
+    assert scene.store.run("entered") == run
 
 
 def test_a_failed_run_is_tried_again_after_a_pause_and_then_reported(scene):
