@@ -15,8 +15,10 @@ _STYLE: Final = "explorer_style.css"
 #: One import a line, of names, from a file of the view: all that the modules use.
 _IMPORT: Final = re.compile(r'^import \{ [\w, ]+ \} from "(\.\.?/[\w/]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=const|function|class|async)", re.MULTILINE)
-#: A string, which stays as it is; or punctuation between spaces. Signs are none of it: ``a - -b`` needs its spaces.
-_SPACED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')| *([{}()\[\],;:?=<>&|!]+) *""")
+#: A string or a template, which stays as it is; or punctuation between spaces. Signs are none of it: ``a - -b`` needs its spaces.
+_SPACED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)| *([{}()\[\],;:?=<>&|!]+) *""")
+#: A template within another one, whose parts no pattern tells apart.
+_NESTED: Final = re.compile(r"\$\{[^}]*`")
 _COMMENT: Final = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 _DEFINED: Final = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
 
@@ -45,8 +47,8 @@ def _short(text: str) -> str:
 
 
 def _closed(line: str) -> str:
-    """Return a line without the spaces around its punctuation; as it is where there may be a template, a regex or a comment."""
-    return line if "`" in line or "/" in line else _SPACED.sub(lambda found: found[1] or found[2], line)
+    """Return a line without the spaces around its punctuation; as it is where there may be nested templates, a regex or a comment."""
+    return line if "/" in line or _NESTED.search(line) else _SPACED.sub(lambda found: found[1] or found[2], line)
 
 
 def _add(module: str, order: dict[str, str]) -> None:
@@ -60,8 +62,8 @@ def _add(module: str, order: dict[str, str]) -> None:
 
 @cache
 def view_style() -> str:
-    """Return the style sheet, without its comments."""
-    return _COMMENT.sub("", _text(_STYLE))
+    """Return the style sheet, without its comments and the ends of its lines."""
+    return "".join(line.strip() for line in _COMMENT.sub("", _text(_STYLE)).splitlines())
 
 
 def _text(name: str) -> str:

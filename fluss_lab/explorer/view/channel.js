@@ -1,5 +1,7 @@
 // Questions to the kernel and their answers: of each slot only the newest counts, and one whose answers were lost is asked again.
 
+import { Pauses } from "./parts/pauses.js";
+
 /** Without news for so long a question is asked again, then after twice as long, up to the second. */
 const AGAIN_MS = 5000, AGAIN_MAX_MS = 60000;
 
@@ -13,6 +15,8 @@ export class Channel {
     /** Whether the kernel is gone: restarted, or shut down. What it knew of this widget is gone with it. */
     this.hasEnded = false;
     this.waiting = new Map();
+    /** What failed is asked again by itself after them. */
+    this.pauses = new Pauses();
     this.seq = 0;
     this.heard = null;
     this.listen = (message) => this.take(message);
@@ -61,6 +65,10 @@ export class Channel {
     if (message.number !== undefined) asked.number = message.number;
     // The end says which answer was the last.
     if (message.last !== undefined) asked.isWhole = asked.number === message.last;
+    if (message.error) asked.hasFailed = true;
+    if (message.error) this.pauses.failed(message.slot);
+    // How far it is says nothing of how it ends.
+    else if (asked.isWhole && !asked.hasFailed) this.pauses.end(message.slot);
     if (message.number === undefined) return;
     asked.answered = true;
     asked.then(message);

@@ -14,6 +14,7 @@ import { Lake } from "./screens/lake.js";
 import { Health } from "./screens/health.js";
 import { Jobs } from "./screens/jobs.js";
 import { Overview } from "./screens/overview.js";
+import { pauseMs } from "./parts/pauses.js";
 import { Tiering } from "./screens/tiering.js";
 import { PAGE_TITLES, Tree } from "./parts/tree.js";
 import { Write } from "./screens/write.js";
@@ -52,7 +53,6 @@ const WRITING_TABS = ["write"];
 const SEEN_MS = 2000, BACKGROUND_MS = 15000, UNSEEN_MS = 60000;
 /** Without an answer for so long the view says what it waits for. */
 const SILENT_MS = 4000;
-const RETRY_S = [1, 2, 4, 8, 16, 30];
 const SAVE_MS = 1500;
 /** Bytes. */
 const SAVED_MAX = 256000;
@@ -165,10 +165,11 @@ export class Explorer {
     if (!OF_THE_SERVER.has(kind)) return;
     if (error && (error.retriable || kind === "tree")) {
       const attempt = (this.away ? this.away.attempt : 0) + (this.away && Date.now() < this.away.next ? 0 : 1);
-      const next = Date.now() + RETRY_S[Math.min(attempt, RETRY_S.length) - 1] * 1000;
+      const next = Date.now() + pauseMs(attempt);
       if (!this.away || Date.now() >= this.away.next) this.away = { attempt, next, title: error.retriable ? "The server does not answer." : error.text };
     } else if (!error && this.away) {
       this.away = null;
+      this.channel.pauses.endAll();
       this.say("The server answers again");
     }
   }
@@ -191,10 +192,10 @@ export class Explorer {
       this.data.head = answer;
       this.headAt = answer.now_ms;
       this.clockSkew = answer.now_ms - Date.now();
-      const { schema, schemaError } = this.data;
-      if (!before || before.schema_id !== answer.schema_id || ((!schema || schemaError) && !this.channel.isWaiting("schema"))) this.askSchema();
-      const moved = !before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name]);
-      if (moved || !this.data.buckets) this.askBuckets();
+      const { schema, schemaError } = this.data, { pauses } = this.channel;
+      if (!before || before.schema_id !== answer.schema_id || ((!schema || schemaError) && !this.channel.isWaiting("schema") && pauses.isDue("schema"))) this.askSchema();
+      if (!before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name])) this.data.hasMoved = true;
+      if ((this.data.hasMoved || !this.data.buckets) && pauses.isDue("buckets")) this.askBuckets();
       this.actions.heard(answer);
       this.header.draw();
       if (this.page) return this.keep();
@@ -233,12 +234,13 @@ export class Explorer {
 
   askBuckets() {
     if (this.channel.isWaiting("buckets")) return;
+    this.data.hasMoved = false;
     this.ask("buckets", "buckets", {}, (answer) => {
-      if (answer.error) return;
+      if (answer.error) return void (this.data.hasMoved = true);
       this.data.buckets = answer;
       this.header.draw();
       if (this.screens[this.tab]) this.screens[this.tab].update("buckets");
-      this.keep();
+      return this.keep();
     });
   }
 
@@ -260,6 +262,7 @@ export class Explorer {
     if (path === this.path && !this.dropped && !again) return wasPage ? this.leavePage() : undefined;
     for (const screen of Object.values(this.screens)) screen.close();
     this.channel.dropTable();
+    this.channel.pauses.endAll();
     this.screens = {};
     this.data = { tree: this.data.tree };
     this.kept = {};

@@ -30,8 +30,11 @@ def run(script):
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node here to run JavaScript; the browser's tests do it")
-    channel = (ROOT / "fluss_lab/explorer/view/channel.js").read_text().replace("export class", "class")
-    text = f"{channel}{SETTING}{script}"
+    pauses, channel = (
+        (ROOT / "fluss_lab/explorer/view" / name).read_text() for name in ("parts/pauses.js", "channel.js")
+    )
+    module = "".join(line for line in f"{pauses}{channel}".splitlines(True) if not line.startswith("import "))
+    text = f"{module.replace('export ', '')}{SETTING}{script}"
     done = subprocess.run([node, "--input-type=module"], input=text, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -104,6 +104,7 @@ def test_the_focus_stays_where_rows_are_read_again_and_what_failed_is():
     do_("Read again");
     tell("page", AWAY);
     found.push(focused());
+    pass(1000);
     polled();
     found.push(focused());
     """,

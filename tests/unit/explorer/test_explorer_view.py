@@ -14,10 +14,12 @@ def test_columns_that_cannot_be_read_are_said_to_be_and_are_asked_for_again(tab,
     const place = () => screen().{place};
     tell("schema", {error});
     found.push(place().textContent);
+    pass(1000);
     const first = place().firstChild;
     polled();
     tell("schema", {error});
     found.push(place().firstChild === first);
+    pass(2000);
     polled();
     tell("schema", SCHEMA);
     found.push(place().textContent);

@@ -29,6 +29,7 @@ const CHANGES = { ...records(10, 5), window: "w1", kept: 5, records: "20", older
 const tail = (first, count, more) => ({ ...records(first, count), skipped: 0, total: first + count, rate: 1, held: 0, limit: 10000, state: "following", ...more });
 const PAGE = { point: { name: "p1", moment_ms: Date.now(), snapshot_id: null, table_id: "1", schema_id: 1, records: "5" }, from: 0, columns: ["id", "text"], code: ["page"], total: 2, at_least: 2,
   cells: [["1", "a"], ["2", "b"]], cut: [], rows: [[null, 0, "0", Date.now()], [null, 0, "1", Date.now()]], source: "gg" };
+const LAKE = { enabled: true, snapshots: [["7", Date.now(), "append", true, "5", "1", "5", "1", "0", []]], older: 0, newer: 0, held: 1, expired: 0, code: ["lake"] };
 const NO_ROWS = { ...PAGE, total: 0, at_least: 0, cells: [], rows: [], source: "" };
 const AWAY = { error: { class: "ServerUnavailableError", text: "no server answered in 10 s", retriable: true } };
 const WRONG = { error: { class: "InvalidRequestError", text: "nothing is there", retriable: false } };

@@ -44,7 +44,7 @@ export class Changelog {
   update(what) {
     const { again } = this;
     if (what === "schema") this.draw();
-    if (what !== "head" || !again) return;
+    if (what !== "head" || !again || !this.explorer.channel.pauses.isDue(this.failedSlot)) return;
     this.again = null;
     again();
   }
@@ -105,7 +105,7 @@ export class Changelog {
       if (!this.tail) return undefined;
       if (!answer.error) return this.cameIn(answer);
       this.follow("stop");
-      return this.failed(answer.error, () => this.follow("start"));
+      return this.failed(answer.error, "tail", () => this.follow("start"));
     });
   }
 
@@ -219,11 +219,11 @@ export class Changelog {
     // What was pressed there stays until there is an answer.
     const { activeElement } = document, pressed = this.status.contains(activeElement) ? [h("span", { class: "sp" }), activeElement] : null;
     keepFocus([this.status], () => refill(this.status, h("span", null, `Reading the changelog of ${this.explorer.path} …`), pressed), () => null);
-    this.explorer.ask("changes", "changes", body, (answer) => (answer.error ? this.failed(answer.error, () => this.ask(more)) : this.took(answer, more)));
+    this.explorer.ask("changes", "changes", body, (answer) => (answer.error ? this.failed(answer.error, "changes", () => this.ask(more)) : this.took(answer, more)));
   }
 
-  failed(error, again) {
-    if (error.retriable) this.again = again;
+  failed(error, slot, again) {
+    if (error.retriable) [this.failedSlot, this.again] = [slot, again];
     keepFocus([this.status, this.list.root], () => {
       refill(this.status);
       if (this.records.length) refill(this.status, h("span", { class: "bad st cut", role: "alert" }, error.text), h("span", { class: "sp" }), button("Try again", { class: "sm ghost", key: "retry", on: again }));

@@ -72,15 +72,16 @@ export class Data {
     return this.askFailed();
   }
 
-  /** Asks again for what failed while no server answered: one does now. */
+  /** Asks again for what failed while no server, or no lake, answered: after a pause, or when a server does again. */
   askFailed() {
-    if (this.error && this.error.retriable) {
+    const { pauses } = this.explorer.channel;
+    if (this.error && this.error.retriable && pauses.isDue(this.failedRead ? "grid" : "page")) {
       this.error = null;
       if (this.failedRead) this.readAgain();
       this.drawEmpty();
       this.drawStatus();
     }
-    if (this.countFailed) this.askCount();
+    if (this.countFailed && pauses.isDue("count")) this.askCount();
     this.grid.later();
   }
 
@@ -329,7 +330,7 @@ export class Data {
 
   askFacts(names) {
     const missing = names.filter((name) => !this.factsAsked.has(name)).slice(0, FACTS_MAX);
-    if (!missing.length || this.explorer.channel.isWaiting("facts")) return;
+    if (!missing.length || this.explorer.channel.isWaiting("facts") || !this.explorer.channel.pauses.isDue("facts")) return;
     for (const name of missing) this.factsAsked.add(name);
     this.explorer.ask("facts", "facts", { ...this.query(), columns: missing }, (answer) => {
       if (answer.error) {

@@ -55,7 +55,7 @@ export class Diff {
 
   askMoments() {
     const { explorer } = this;
-    if (this.isOffered || !explorer.data.head.lake_enabled || explorer.channel.isWaiting("diff_moments")) return;
+    if (this.isOffered || !explorer.data.head.lake_enabled || explorer.channel.isWaiting("diff_moments") || !explorer.channel.pauses.isDue("diff_moments")) return;
     explorer.ask("diff_moments", "lake", {}, (answer) => {
       this.isOffered = !answer.error || !answer.error.retriable;
       if (!answer.error) this.offer(answer.snapshots);

@@ -48,6 +48,7 @@ export class Lake {
     if (what === "action" && this.answer && !this.before && !this.explorer.actions.run) this.ask();
     const { head } = this.explorer.data, { again } = this;
     if (what === "head" && again) {
+      if (!this.explorer.channel.pauses.isDue(this.failedSlot)) return undefined;
       this.again = null;
       return again();
     }
@@ -60,22 +61,22 @@ export class Lake {
     const { last_round_ms, lake_rows } = this.explorer.data.head;
     this.explorer.ask("lake", "lake", { before }, (answer) => {
       this.seen = { last_round_ms, lake_rows };
-      if (answer.error) return this.failed(answer.error, () => this.ask(before));
+      if (answer.error) return this.failed(answer.error, "lake", () => this.ask(before));
       this.before = before;
       return this.took(answer);
     });
   }
 
-  failed(error, again) {
+  failed(error, slot, again) {
     this.answer = null;
     this.code = [];
     this.explorer.setCode(this.code, this);
-    refill(this.root, this.wrong(error, again));
+    refill(this.root, this.wrong(error, slot, again));
   }
 
   /** What no server answered is asked again when one does. */
-  wrong(error, again) {
-    this.again = error.retriable ? again : null;
+  wrong(error, slot, again) {
+    [this.failedSlot, this.again] = [slot, error.retriable ? again : null];
     return this.explorer.errorView(error, again, "The lake cannot be read");
   }
 
@@ -163,7 +164,7 @@ export class Lake {
       clearTimeout(this.late);
       if (answer.error) {
         this.shown = null;
-        return refill(this.list, this.wrong(answer.error, () => this.askPart()));
+        return refill(this.list, this.wrong(answer.error, "lake_part", () => this.askPart()));
       }
       this.shown = answer;
       this.code = answer.code;

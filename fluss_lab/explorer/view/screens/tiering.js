@@ -40,7 +40,7 @@ export class Tiering {
   }
 
   update(what) {
-    if (what === "head") this.ask();
+    if (what === "head" && this.explorer.channel.pauses.isDue("tiering")) this.ask();
     if (what === "action") {
       this.drawBar();
       this.drawRound();

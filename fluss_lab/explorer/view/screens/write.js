@@ -33,7 +33,7 @@ export class Write {
   update(what) {
     if (what === "schema" && this.form) this.askForm();
     if (what === "head" && this.submit) this.drawSubmit();
-    if (what === "head" && !this.form && !this.isRefused && !this.explorer.channel.isWaiting("form")) this.askForm();
+    if (what === "head" && !this.form && !this.isRefused && !this.explorer.channel.isWaiting("form") && this.explorer.channel.pauses.isDue("form")) this.askForm();
   }
 
   askForm() {
