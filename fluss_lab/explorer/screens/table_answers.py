@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -24,6 +23,7 @@ from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
+from fluss_lab.explorer.texts.zone_offsets import zone_offsets
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
 from fluss_lab.model.times import format_duration, parse_moment, zone_text
@@ -41,6 +41,9 @@ COLUMNS_MAX: Final = 2_000
 _TREE_S: Final = 0.15
 #: Facts of tables that nobody looks at are asked again after so long.
 _FACTS_AGE_S: Final = 10.0
+
+#: So far ahead it is known when clocks are changed: of when jobs are due.
+_OFFSETS_S: Final = 10 * 366 * 86_400
 
 _STATES: Final = ("bad", "warn", "ok", "off")
 _NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
@@ -62,11 +65,14 @@ class TableAnswers:
     def __init__(self, tables: ShownTables, name: str) -> None:
         self._tables, self._name = tables, name
         self._connection, self._mask = tables.lab.connection, tables.mask
+        self._offsets = zone_offsets(self._connection.time_zone, int(time.time()) + _OFFSETS_S)
         #: By path: when its facts were asked, and what was found.
         self._facts: dict[str, tuple[float, TableFacts | None]] = {}
 
     def tree(self, _request: TreeRequest) -> Answer:
         """Return databases, tables and servers. Facts of tables are those of the last some seconds, or still to come.
+
+        ``zone``: its name; ``offsets``: its `zone_offsets`.
 
         Raises:
             UnavailableError: The coordinator is away; it is not waited for.
@@ -82,7 +88,7 @@ class TableAnswers:
         return {
             "lab": self._name,
             "zone": zone_text(connection.time_zone),
-            "offset_ms": _offset_ms(connection),
+            "offsets": self._offsets,
             "databases": [
                 {"name": database, "tables": [self._leaf(f"{database}.{name}") for name in names]}
                 for database, names in databases.items()
@@ -339,12 +345,6 @@ def _sum(group: Sequence[list[Any]]) -> list[Any]:
 def _column_sum(values: Sequence[str | None]) -> str | None:
     known = [int(value) for value in values if value is not None]
     return str(sum(known)) if known else None
-
-
-def _offset_ms(connection: Connection) -> int:
-    """Return how far the lab's clock is ahead of UTC at present."""
-    offset = dt.datetime.now(dt.UTC).astimezone(connection.time_zone).utcoffset()
-    return 0 if offset is None else round(offset.total_seconds() * 1000)
 
 
 def _now_ms() -> int:

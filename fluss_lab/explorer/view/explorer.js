@@ -8,16 +8,18 @@ import { CodeLine } from "./parts/code_line.js";
 import { Data } from "./screens/data.js";
 import { Diff } from "./screens/diff.js";
 import { button, h, icon, refill, stateMark } from "./parts/dom.js";
-import { clock, sizeBytes } from "./parts/figures.js";
+import { sizeBytes } from "./parts/figures.js";
 import { Header } from "./parts/header.js";
 import { Lake } from "./screens/lake.js";
 import { Health } from "./screens/health.js";
 import { Jobs } from "./screens/jobs.js";
+import { moment } from "./parts/moments.js";
 import { Overview } from "./screens/overview.js";
 import { pauseMs } from "./parts/pauses.js";
 import { Tiering } from "./screens/tiering.js";
 import { PAGE_TITLES, Tree } from "./parts/tree.js";
 import { Write } from "./screens/write.js";
+import { Zone } from "./parts/zone.js";
 
 /** A table's screens, in the order of their tabs. */
 const TABS = [
@@ -80,7 +82,7 @@ export class Explorer {
     this.tab = "overview";
     this.away = null;
     this.dropped = null;
-    this.offsetMs = 0;
+    this.zone = new Zone([[0, 0]]);
     this.lastSeen = Date.now();
     this.isReadOnly = Boolean(JSON.parse(model.get("saved") || "{}").read_only);
     this.tabs = TABS.filter(([key]) => !this.isReadOnly || !WRITING_TABS.includes(key));
@@ -177,7 +179,7 @@ export class Explorer {
   tookTree(answer) {
     if (answer.error) return this.tree.draw();
     this.data.tree = answer;
-    this.offsetMs = answer.offset_ms;
+    this.zone = new Zone(answer.offsets);
     const paths = answer.databases.flatMap(({ tables }) => tables.map((table) => table.path));
     if (!this.path && !this.page && paths.length) this.open(paths[0]);
     if (!this.path && !this.page) this.drawEmptyLab(answer);
@@ -251,6 +253,11 @@ export class Explorer {
 
   nowMs() {
     return Date.now() + (this.clockSkew || 0);
+  }
+
+  /** A time in the lab's zone, with its date unless that is today's. */
+  when(ms, exact = false) {
+    return moment(ms, this.zone, this.nowMs(), exact);
   }
 
   // -- where one is --------------------------------------------------------------------------------------------------
@@ -410,7 +417,7 @@ export class Explorer {
     const next = others.find((path) => path.startsWith(`${database}.`)) || others[0];
     this.say(`${this.path} was dropped`);
     this.setCode([`lab.tables("${database}")`]);
-    refill(this.body, h("div", { class: "empty", role: "alert" }, h("h3", null, `${this.path} was dropped at ${clock(this.dropped.at, this.offsetMs)}`),
+    refill(this.body, h("div", { class: "empty", role: "alert" }, h("h3", null, `${this.path} was dropped at ${this.when(this.dropped.at)}`),
       h("p", null, "What was shown is no longer there to read. A table of the same path made later is another one; it will not be shown in this place by itself."),
       next ? button(`Show ${next}`, { class: "pri", on: () => this.open(next) }) : null));
   }
@@ -427,7 +434,7 @@ export class Explorer {
     const silent = this.channel.silentMs("tree") > SILENT_MS;
     if (silent && !this.channel.heard && this.kept.head) this.isStatic = true;
     const left = this.away ? Math.max(0, Math.ceil((this.away.next - Date.now()) / 1000)) : 0;
-    const at = this.headAt ? clock(this.headAt, this.offsetMs) : null;
+    const at = this.headAt ? this.when(this.headAt) : null;
     const state = this.isStatic ? "static" : this.channel.hasEnded ? "ended" : this.away ? `away ${left} ${this.away.attempt}` : silent ? "silent" : "";
     if (state === this.bannerState) return;
     this.bannerState = state;
@@ -455,7 +462,7 @@ export class Explorer {
       this.saving = 0;
       const { tree, head, schema, buckets } = this.data;
       this.kept = { ...this.kept, tree, head, schema, buckets };
-      const view = { ...this.opening, table: this.path, tab: this.tab, page: this.page, offset_ms: this.offsetMs, kept: this.kept };
+      const view = { ...this.opening, table: this.path, tab: this.tab, page: this.page, kept: this.kept };
       // Of the lab's screens the one that is shown.
       if (this.page) view.kept = { ...view.kept, ofLab: { [this.page]: this.ofLab[this.page] } };
       let text = JSON.stringify(view);
@@ -478,7 +485,7 @@ export class Explorer {
     if (kept && kept.ofLab) this.ofLab = kept.ofLab;
     if (kept && kept.head) {
       this.kept = kept;
-      this.offsetMs = saved.offset_ms || 0;
+      if (kept.tree && kept.tree.offsets) this.zone = new Zone(kept.tree.offsets);
       this.data = { tree: kept.tree, head: kept.head, schema: kept.schema, buckets: kept.buckets };
       this.headAt = kept.head.now_ms;
       this.isStatic = true;

@@ -9,7 +9,7 @@ def test_a_record_has_its_date_in_its_detail_and_in_the_list_when_it_is_not_of_t
         "changelog",
         """
     tell("schema", SCHEMA);
-    explorer.offsetMs = 4 * 3600e3;
+    explorer.zone = new Zone([[0, 4 * 3600]]);
     tell("changes", { ...CHANGES, ...records(1, 3), times: ["2026-01-02 14:00:00.250", "2026-07-01 23:59:59", "2026-07-02 14:00:00.001"] });
     const rows = screen().list.root.querySelectorAll("tr.pick");
     found.push(rows.map((row) => row.children[3].textContent));

@@ -12,7 +12,7 @@ from fluss_lab.explorer.view_script import view_script
 PAGE = Path(__file__).with_name("small_page.js")
 #: Answers about a lab with one table, as a model gives them.
 ANSWERS = """
-const TREE = { lab: "lab", zone: "UTC", offset_ms: 0, databases: [{ name: "shop", tables: [{ path: "shop.flights", kind: "pk", rows: "5", state: "ok" }] }],
+const TREE = { lab: "lab", zone: "UTC", offsets: [[0, 0]], databases: [{ name: "shop", tables: [{ path: "shop.flights", kind: "pk", rows: "5", state: "ok" }] }],
   servers: { ok: true, text: "1 server" }, code: [], now_ms: Date.now(), jobs: null, findings: null };
 const HEAD = { path: "shop.flights", table_id: "1", schema_id: 1, kind: "pk", key: ["id"], state: "ok", trouble: null, rows: "5", lake_rows: "0", log_records: "5",
   lag_records: "5", lag_complete: true, lag_ms: 0, freshness_ms: 1000, tiering: null, last_round_ms: null, lake_enabled: true, buckets: 1, partitions: null, now_ms: Date.now(), action: null };

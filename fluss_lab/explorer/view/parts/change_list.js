@@ -109,7 +109,7 @@ export class ChangeList {
     const open = () => this.pick(record);
     record.row = h("tr", { class: "pick", tabindex: -1, onclick: open, onkeydown: (event) => event.key === "Enter" && open() },
       h("td", null, changeMark(record.type)), h("td", { class: this.isParted ? "" : "num" }, this.isParted ? `${record.partition} / ${record.bucket}` : String(record.bucket)),
-      h("td", { class: "num" }, number(record.offset)), h("td", { class: "mut" }, shortTime(record.time, this.explorer.offsetMs, this.explorer.nowMs())), h("td", null, sourceMark(record.source)),
+      h("td", { class: "num" }, number(record.offset)), h("td", { class: "mut" }, shortTime(record.time, this.explorer.zone, this.explorer.nowMs())), h("td", null, sourceMark(record.source)),
       this.names.map((name, k) => h("td", { class: this.kindOf(name) }, this.cell(record, k))));
     record.row.classList.toggle("sel", record === this.chosen);
     return record.row;

@@ -34,18 +34,20 @@ export const sizeBytes = (text) => new TextEncoder().encode(text).length;
 
 const two = (part) => String(part).padStart(2, "0");
 
-/** A time of day in the lab's zone, by its present offset to UTC; `exact` to the millisecond. */
-export const clock = (ms, offsetMs, exact = false) => {
-  const at = new Date(ms + (offsetMs || 0));
+/** A time of day in the lab's zone, as its clocks showed it then; `exact` to the millisecond. */
+export const clock = (ms, zone, exact = false) => {
+  const at = new Date(ms + zone.offsetAt(ms));
   const text = `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())}`;
   return exact ? `${text}.${String(at.getUTCMilliseconds()).padStart(3, "0")}` : text;
 };
 
+export const dayOf = (ms, zone) => new Date(ms + zone.offsetAt(ms)).toISOString().slice(0, 10);
+
 /** A time of today by its clock, another one with its day. */
-export const dayClock = (ms, offsetMs, nowMs) => {
+export const dayClock = (ms, zone, nowMs) => {
   if (ms == null) return "–";
-  const day = (at) => new Date(at + (offsetMs || 0)).toISOString().slice(0, 10);
-  return day(ms) === day(nowMs) ? clock(ms, offsetMs) : `${day(ms)} ${clock(ms, offsetMs).slice(0, 5)}`;
+  const day = dayOf(ms, zone);
+  return day === dayOf(nowMs, zone) ? clock(ms, zone) : `${day} ${clock(ms, zone).slice(0, 5)}`;
 };
 
 export const percent = (share) => (!share ? "" : share * 100 < 0.1 ? "<0.1 % null" : `${(share * 100).toFixed(1).replace(".0", "")} % null`);

@@ -2,7 +2,7 @@
 
 import { bandOf, drawSpine } from "./bands.js";
 import { button, clipped, h, icon, refill, roving, stateMark } from "./dom.js";
-import { age, clock, number } from "./figures.js";
+import { age, number } from "./figures.js";
 import { PAGE_TITLES, STATES } from "./tree.js";
 
 export class Header {
@@ -66,7 +66,7 @@ export class Header {
   badges(head) {
     const { explorer } = this, stamp = explorer.away || explorer.isAlone;
     const kind = head.kind === "pk" ? `primary key ${head.key.join(", ")}` : "log table";
-    const state = stamp ? h("span", { class: "st mut" }, h("span", { class: "dot off" }), `as of ${clock(explorer.headAt, explorer.offsetMs)}`)
+    const state = stamp ? h("span", { class: "st mut" }, h("span", { class: "dot off" }), `as of ${explorer.when(explorer.headAt)}`)
       : head.action === "round" || head.tiering === "Tiering" || (explorer.actions.run && explorer.actions.run.kind === "round") ? stateMark("run", "tiering")
       : head.lake_enabled || head.state === "bad" ? stateMark(...STATES[head.state]) : h("span", { class: "st mut" }, h("span", { class: "dot off" }), "not in the lake");
     if (head.trouble && !stamp) state.title = head.trouble;

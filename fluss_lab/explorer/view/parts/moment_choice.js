@@ -1,7 +1,6 @@
 // The choice of the moment that is read: now, a time as it is typed, or a snapshot of the lake on a slider.
 
 import { field, h, refill, segmented } from "./dom.js";
-import { clock } from "./figures.js";
 
 export class MomentChoice {
   /** `change` gets a time or a snapshot's id as text, null for now; `failed` an error. */
@@ -78,7 +77,7 @@ export class MomentChoice {
       return;
     }
     const found = snapshots.findIndex(([id]) => id === this.asOf), begin = found < 0 ? snapshots.length - 1 : found;
-    const time = (k) => (snapshots[k][1] == null ? "" : clock(snapshots[k][1], this.explorer.offsetMs));
+    const time = (k) => (snapshots[k][1] == null ? "" : this.explorer.when(snapshots[k][1]));
     const label = h("span", { class: "cut fx-snap" });
     const say = (k) => refill(label, h("b", null, time(k)), `  ${snapshots[k][3] ? "round" : snapshots[k][2]}  `, h("span", { class: "mono mut" }, snapshots[k][0]));
     const range = field({

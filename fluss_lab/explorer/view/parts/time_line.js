@@ -68,7 +68,7 @@ export class TimeLine {
     this.places = placesOf(snapshots, x, width - EDGE);
     const wide = Math.max(1, Math.min(MARK_PX, (width - 2 * EDGE) / snapshots.length - 0.5));
     const step = STEPS_MS.find((each) => (end - begin) / each <= Math.max(3, width / 130)) || STEPS_MS.at(-1), ticks = [];
-    for (let at = Math.ceil((begin + explorer.offsetMs) / step) * step - explorer.offsetMs; at < end - step / 4; at += step) ticks.push(at);
+    for (let local = Math.ceil((begin + explorer.zone.offsetAt(begin)) / step) * step; explorer.zone.utcOf(local) < end - step / 4; local += step) ticks.push(explorer.zone.utcOf(local));
     refill(this.root, s("line", { x1: 0, x2: width, y1: BASE + 0.5, y2: BASE + 0.5, stroke: "var(--fx-line-2)" }),
       ticks.map((at) => [s("line", { x1: x(at), x2: x(at), y1: BASE + 1, y2: BASE + 5, stroke: "var(--fx-line-2)" }), this.tick(x(at), at, step, now, width)]),
       snapshots.map((snapshot, at) => this.mark(snapshot, at, most, wide)),
@@ -77,13 +77,13 @@ export class TimeLine {
   }
 
   tick(x, at, step, now, width) {
-    const exact = moment(at, this.explorer.offsetMs, now), text = step < 60e3 ? exact : exact.slice(0, -3), half = text.length * 3.2;
+    const exact = moment(at, this.explorer.zone, now), text = step < 60e3 ? exact : exact.slice(0, -3), half = text.length * 3.2;
     return s("text", { x: Math.min(width - half, Math.max(half, x)), y: BASE + 17, class: "axis", "text-anchor": "middle" }, text);
   }
 
   mark(snapshot, at, most, wide) {
     const x = this.places[at], isChosen = at === this.chosen, kind = kindOf(snapshot), high = Math.max(3, (Number(snapshot.rows || 0) / most) * HIGH_PX);
-    const label = `${kind} at ${moment(snapshot.time, this.explorer.offsetMs, this.explorer.nowMs())}, ${number(snapshot.rows)} rows`;
+    const label = `${kind} at ${this.explorer.when(snapshot.time)}, ${number(snapshot.rows)} rows`;
     return s("g", { id: `${this.id}-${at}`, role: "option", "aria-selected": String(isChosen), "aria-label": label },
       isChosen ? s("rect", { x: x - 8, y: 4, width: 16, height: 52, fill: "var(--fx-sel)" }) : null,
       kind === "compaction" ? s("path", { d: `M${x} 36l5 6-5 6-5-6z`, fill: "none", stroke: "var(--fx-ink)", "stroke-width": 1.4 })

@@ -1,7 +1,7 @@
 // The tree: a lab's databases and tables, with the rows and one mark of each.
 
 import { button, clipped, dot, field, h, icon, redraw, refill } from "./dom.js";
-import { clock, compact, number, plural } from "./figures.js";
+import { compact, number, plural } from "./figures.js";
 
 export const STATES = { ok: ["ok", "within freshness"], warn: ["warn", "behind"], bad: ["bad", "failed"], off: ["off", "not in the lake"] };
 /** What is of the lab, and of no table. */
@@ -66,11 +66,11 @@ export class Tree {
 
   /** What is of the lab: its jobs, its health. Counts are those that are known; of the doctor's findings the title says when. */
   drawFoot(tree) {
-    const { page, offsetMs } = this.explorer, { jobs, findings } = tree || {};
+    const { page } = this.explorer, { jobs, findings } = tree || {};
     const wrong = findings && (findings.problems ? ["bad", plural(findings.problems, "problem")] : findings.warnings ? ["warn", plural(findings.warnings, "warning")] : ["ok", "fine"]);
     const leaves = [
       ["jobs", jobs ? (jobs.jobs ? `${number(jobs.jobs - jobs.paused)} scheduled` : "none") : "", jobs && jobs.paused ? `${number(jobs.paused)} paused` : null, null],
-      ["health", wrong ? wrong[1] : "", findings ? `Looked at ${clock(findings.at_ms, offsetMs)}` : "The doctor has not looked yet", wrong && wrong[0]],
+      ["health", wrong ? wrong[1] : "", findings ? `Looked at ${this.explorer.when(findings.at_ms)}` : "The doctor has not looked yet", wrong && wrong[0]],
     ];
     const shown = JSON.stringify([leaves, page]);
     if (shown === this.footShown) return;

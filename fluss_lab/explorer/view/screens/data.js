@@ -3,7 +3,7 @@
 import { columnChoice } from "../parts/column_choice.js";
 import { columnHead } from "../parts/column_head.js";
 import { button, field, h, icon, keepFocus, refill, shownValue, sourceMark } from "../parts/dom.js";
-import { age, clock, number, plural, sizeBytes } from "../parts/figures.js";
+import { age, number, plural, sizeBytes } from "../parts/figures.js";
 import { Grid } from "../parts/grid.js";
 import { MomentChoice } from "../parts/moment_choice.js";
 import { rowDetail } from "../parts/row_detail.js";
@@ -440,9 +440,9 @@ export class Data {
 
   momentText() {
     const { explorer, point } = this;
-    if (this.good.asOf == null) return `read at ${clock(point.moment_ms, explorer.offsetMs, true)}`;
+    if (this.good.asOf == null) return `read at ${explorer.when(point.moment_ms, true)}`;
     const back = explorer.isStatic ? "" : `, ${age(Math.max(0, explorer.nowMs() - point.moment_ms))} back`;
-    return `as of ${clock(point.moment_ms, explorer.offsetMs)}${back}`;
+    return `as of ${explorer.when(point.moment_ms)}${back}`;
   }
 
   /** Of how many rows the columns' facts are, where not of all. */

@@ -2,7 +2,6 @@
 
 import { button, field, h, refill, segmented, shownValue } from "../parts/dom.js";
 import { age, number, plural } from "../parts/figures.js";
-import { moment } from "../parts/moments.js";
 
 const SIGNS = { added: "+I", removed: "-D", changed: "+U" };
 /** A comparison that takes longer says how far it is. */
@@ -64,9 +63,8 @@ export class Diff {
 
   /** Offers the lake's snapshots as moments; the newest is the one to begin with. */
   offer(snapshots) {
-    const { offsetMs } = this.explorer;
     refill(this.moments, h("option", { value: "now" }), snapshots.slice(-OFFERED_MAX).reverse().map(([id, time, operation, ours]) =>
-      h("option", { value: id, label: `${moment(time, offsetMs, this.explorer.nowMs())} ${ours ? "round" : operation}` })));
+      h("option", { value: id, label: `${this.explorer.when(time)} ${ours ? "round" : operation}` })));
     if (snapshots.length && !this.before.value && !this.found) this.before.value = snapshots.at(-1)[0];
   }
 

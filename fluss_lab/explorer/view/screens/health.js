@@ -1,7 +1,7 @@
 // The screen Health: servers, the room that the lab takes, and what the doctor finds. Of the lab, of no table.
 
 import { button, clipped, h, redraw, refill, stateMark } from "../parts/dom.js";
-import { bytes, clock, dayClock, number, plural } from "../parts/figures.js";
+import { bytes, dayClock, number, plural } from "../parts/figures.js";
 
 const SEVERITIES = { problem: ["bad", "problem"], warning: ["warn", "warning"], note: ["off", "note"], ok: ["ok", "fine"] };
 const SERVER_STATES = { running: ["ok", "answers"], starting: ["run", "starting"] };
@@ -48,7 +48,7 @@ export class Health {
   servers(servers) {
     const { explorer } = this;
     if (servers.error) return [h("div", { class: "status" }, h("b", null, "Servers")), this.wrong(servers.error)];
-    const facts = `epoch ${number(servers.epoch)}, since ${dayClock(servers.started_ms, explorer.offsetMs, explorer.nowMs())}, ${number(servers.attached)} attached${servers.ephemeral ? ", ends with the last of them" : ""}`;
+    const facts = `epoch ${number(servers.epoch)}, since ${dayClock(servers.started_ms, explorer.zone, explorer.nowMs())}, ${number(servers.attached)} attached${servers.ephemeral ? ", ends with the last of them" : ""}`;
     const columns = [
       ["server", (row) => row.name], ["state", (row) => stateMark(...(SERVER_STATES[row.state] || ["bad", row.state]))], ["address", (row) => (row.address ? clipped(row.address, "mono") : "–")],
       ["process", (row) => (row.process ? String(row.process) : "–"), "num hide-n"], ["memory", (row) => (row.inside ? h("span", { class: "mut" }, "in the coordinator’s") : row.bytes == null ? "–" : bytes(row.bytes)), "num"],
@@ -72,7 +72,7 @@ export class Health {
       ["files", (row) => number(row[3]), "num"], ["place", (row) => clipped(row[5], "mut mono"), "fill wide hide-n"],
     ];
     return [
-      head(h("span", { class: "cut" }, `${least}${bytes(known)}; ${bytes(Number(disk.free))} free of ${bytes(Number(disk.total))}, at ${clock(disk.at_ms, explorer.offsetMs)}`)),
+      head(h("span", { class: "cut" }, `${least}${bytes(known)}; ${bytes(Number(disk.free))} free of ${bytes(Number(disk.total))}, at ${explorer.when(disk.at_ms)}`)),
       this.table("Disk", columns, disk.rows, "d"),
     ];
   }
@@ -88,7 +88,7 @@ export class Health {
       ["what to do", (row) => (row.command ? h("span", { class: "fx-file" }, h("span", { class: "mono" }, row.command), button("", { class: "sm ghost icon", icon: "copy", key: `copy ${row.command}`, title: "Copy the command", on: () => explorer.copy(row.command) })) : null), "wrap"],
     ];
     return [
-      head(h("span", { class: "cut" }, `${number(doctor.total - bad)} of ${plural(doctor.total, "check")} need nothing, looked at ${clock(doctor.at_ms, explorer.offsetMs)}`)),
+      head(h("span", { class: "cut" }, `${number(doctor.total - bad)} of ${plural(doctor.total, "check")} need nothing, looked at ${explorer.when(doctor.at_ms)}`)),
       this.table("Doctor", columns, doctor.rows),
     ];
   }

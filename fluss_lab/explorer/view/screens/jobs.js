@@ -186,7 +186,7 @@ export class Jobs {
     if (job.paused) return stateMark("warn", "paused");
     const left = job.next_ms - this.nowMs;
     if (left < 0) return h("span", { class: found.scheduler ? null : "warn" }, found.scheduler ? "now" : "overdue");
-    return left < 3_600_000 ? `in ${age(left)}` : dayClock(job.next_ms, this.explorer.offsetMs, this.nowMs);
+    return left < 3_600_000 ? `in ${age(left)}` : dayClock(job.next_ms, this.explorer.zone, this.nowMs);
   }
 
   runs(found) {
@@ -195,7 +195,7 @@ export class Jobs {
     const head = h("div", { class: "status fx-next" }, h("b", null, "Runs"), h("span", { class: "cut" }, `${older}${which}; ${running} running, ${failed} failed`), h("span", { class: "sp" }),
       found.of == null ? null : button("Of all jobs", { class: "sm ghost", key: "all jobs", on: () => this.pickJob(found.of) }));
     const columns = [
-      ["state", (run) => stateMark(...RUN_STATES[run.state])], ["when", (run) => dayClock(run.started_ms ?? run.due_ms ?? run.ended_ms, explorer.offsetMs, this.nowMs)],
+      ["state", (run) => stateMark(...RUN_STATES[run.state])], ["when", (run) => dayClock(run.started_ms ?? run.due_ms ?? run.ended_ms, explorer.zone, this.nowMs)],
       ["took", (run) => this.took(run), "num"], ["job", (run) => clipped(run.job), "fill"], ["parameters", (run) => clipped(run.parameters, "mono"), "fill hide-n"],
       ["result", (run) => clipped(run.result), "fill wide"],
       ["", (run) => (run.state === "running" || run.state === "queued" ? this.doing("cancel", run.id, "Cancel", { icon: "x" }) : run.state === "missed" ? null : this.doing("rerun", run.id, "Rerun", { icon: "rerun" })), "num"],

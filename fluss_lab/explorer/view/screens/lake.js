@@ -2,7 +2,6 @@
 
 import { button, h, pairs, refill, rowList, s, segmented, stateMark } from "../parts/dom.js";
 import { bytes, number, plural } from "../parts/figures.js";
-import { moment } from "../parts/moments.js";
 import { DIAMOND, kindOf, TimeLine } from "../parts/time_line.js";
 
 const PARTS = [["files", "Files"], ["manifests", "Manifests"], ["partitions", "Partitions"], ["schemas", "Schemas"], ["refs", "Refs"]];
@@ -140,7 +139,7 @@ export class Lake {
   }
 
   when(ms) {
-    return ms == null ? "–" : moment(ms, this.explorer.offsetMs, this.explorer.nowMs());
+    return ms == null ? "–" : this.explorer.when(ms);
   }
 
   draw() {

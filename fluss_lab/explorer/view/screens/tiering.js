@@ -100,7 +100,7 @@ export class Tiering {
     if (key === this.troubleKey) return;
     this.troubleKey = key;
     if (!error) return void refill(this.trouble);
-    const since = error.since_ms == null ? "" : ` since ${clock(error.since_ms, explorer.offsetMs)}`;
+    const since = error.since_ms == null ? "" : ` since ${explorer.when(error.since_ms)}`;
     const copy = () => navigator.clipboard.writeText(error.command).then(() => explorer.say("Copied"), () => explorer.say("The browser does not allow copying"));
     refill(this.trouble, h("div", { class: "sec" }, h("div", { class: "note", role: "alert" }, h("span", { class: "bad" }, icon("warn")),
       h("div", { class: "fx-told" }, h("p", null, h("b", null, error.class || "The coordinator gave the round up"), `${since}, ${plural(error.attempts, "attempt")}.`), h("p", { class: "mono" }, error.text),
@@ -133,7 +133,7 @@ export class Tiering {
     const isLate = last && answer.freshness_ms != null && last[2] > answer.freshness_ms, kind = isLate ? "warn" : "";
     const freshness = answer.freshness_ms == null ? "" : `freshness ${age(answer.freshness_ms)}`;
     const part = (name, now, note, points, limit, label) => h("div", null, h("div", { class: "fx-lh" }, h("span", { class: "mut" }, name), h("b", { class: kind }, now), h("span", { class: "sp" }), h("span", { class: "mut" }, limit ? h("span", { "aria-hidden": "true" }, "┄ ") : null, note)),
-      spark(points, { from: first, to, limit, label, kind }), h("div", { class: "fx-lh mut xs" }, h("span", null, clock(first, explorer.offsetMs).slice(0, 5)), h("span", { class: "sp" }), h("span", null, "now")));
+      spark(points, { from: first, to, limit, label, kind }), h("div", { class: "fx-lh mut xs" }, h("span", null, clock(first, explorer.zone).slice(0, 5)), h("span", { class: "sp" }), h("span", null, "now")));
     refill(this.lag, h("div", { class: "sec g2" },
       part("Lag", last ? age(last[2]) : "not known", freshness, answer.lag.map(([time, , ms]) => [time, ms]), answer.freshness_ms, "Lag over the last 30 minutes, in milliseconds, at each round and now"),
       part("Only in the log", last ? plural(last[1], "record") : "not known", head && head.lag_complete === false ? "a bucket is not known" : "", answer.lag.map(([time, records]) => [time, Number(records)]), null, "Records only in the log over the last 30 minutes, at each round and now")));
@@ -155,9 +155,9 @@ export class Tiering {
     if (key === this.roundsKey) return;
     this.roundsKey = key;
     if (!rounds.length) return void refill(this.rounds, h("p", { class: "sm mut pad" }, "No round yet. A tiering service runs them by freshness; Tier now runs one at once."));
-    const most = Math.max(0.001, ...rounds.map((round) => round[8] || 0)), offset = this.explorer.offsetMs;
+    const most = Math.max(0.001, ...rounds.map((round) => round[8] || 0)), { explorer } = this;
     const columns = [
-      ["round", ([n]) => number(n), "num"], ["ended", ([, , end]) => (end == null ? "–" : clock(end, offset))], ["state", ([, , , state]) => stateMark(ROUND_MARKS[state] || "off", state)],
+      ["round", ([n]) => number(n), "num"], ["ended", ([, , end]) => (end == null ? "–" : explorer.when(end))], ["state", ([, , , state]) => stateMark(ROUND_MARKS[state] || "off", state)],
       ["rows", (row) => number(row[4]), "num"], ["files", (row) => number(row[5]), "num"], ["bytes", (row) => bytes(row[6]), "num hide-n"],
       ["rows/s", (row) => (row[4] != null && row[8] ? number(Number(row[4]) / row[8]) : "–"), "num hide-m"],
       [h("span", null, "plan, ", h("span", { class: "lake" }, "write"), ", commit, maintain, finish"), (row) => (row[11] ? h("span", { class: "cut mut fx-why", title: row[11] }, `${row[10] ? `${row[10]}: ` : ""}${row[11]}`) : this.stagesOf(row[7], row[8], most)), "fx-wide"],
