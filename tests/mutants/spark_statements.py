@@ -30,8 +30,8 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "starts_of_streams_checked_by_the_query", "P4", "fluss_lab/spark/source/table_frame.py",
-        "        reader.starts(start)\n",
-        "        str(reader)\n",
+        "        starts = reader.starts(start)\n",
+        "        starts = {}\n",
         (f"{IN_SQL}::test_a_stream_s_start_is_checked_when_it_is_given",),
     ),
     Mutant(

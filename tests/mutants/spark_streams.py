@@ -86,6 +86,16 @@ SOURCE = (
         (f"{IN_STREAM_LOSSES}::test_a_table_of_a_lab_that_was_made_anew_is_refused",),
     ),
     Mutant(
+        "stream_starts_in_another_partition",
+        "P13",
+        "fluss_lab/spark/source/stream_source.py",
+        "        if number not in meant:\n",
+        "        if number < 0:\n",
+        (
+            f"{IN_STREAM_LOSSES}::test_a_stream_that_had_not_begun_when_a_partition_of_its_start_was_made_again_is_refused",
+        ),
+    ),
+    Mutant(
         "available_now_follows_the_table",
         "P4",
         STREAM,

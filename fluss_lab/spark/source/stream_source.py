@@ -16,7 +16,7 @@ two batches, one after the other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +33,13 @@ from pyspark.sql.streaming.datasource import (
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.client.cluster.metadata_cache import check_table_id
-from fluss_lab.errors import FlussError, InvalidPropertyError, InvalidSchemaError, UnsupportedError
+from fluss_lab.errors import (
+    FlussError,
+    InvalidPropertyError,
+    InvalidSchemaError,
+    PartitionNotFoundError,
+    UnsupportedError,
+)
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.changelog import (
@@ -121,7 +127,10 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
         """Return where a new query starts. One that goes on from a checkpoint does not ask."""
         start = self._options.edge(source_options.START) if source_options.START in self._options.values else "earliest"
-        return self._open().initial(start).to_json()
+        offset = self._open().initial(start)
+        if (meant := self._options.numbers(source_options.START_PARTITIONS)) is not None:
+            _check_partitions(offset, meant)
+        return offset.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options say."""
@@ -241,6 +250,20 @@ def user_columns(info: TableInfo, schema: T.StructType) -> list[str]:
             f"{source_options.CHANGELOG}=true, which adds the column {CHANGE_TYPE}"
         )
     return columns
+
+
+def _check_partitions(offset: StreamOffset, meant: Collection[int]) -> None:
+    """See that the partitions which a start names are those that it named when the stream was asked for.
+
+    Raises:
+        PartitionNotFoundError: One was dropped, and another one has its name now.
+    """
+    for number, name in offset.partitions.items():
+        if number not in meant:
+            raise PartitionNotFoundError(
+                f"stream of table {offset.table}: partition {name!r}, in which its start says offsets, was dropped and made again "
+                "since: they are of records that are no more; ask for the stream anew, with offsets of the partition as it is now"
+            )
 
 
 def _present(place: ClusterPlace, found: ServerAddress) -> ServerAddress:

@@ -141,7 +141,7 @@ def stream_options(
     if isinstance(start, Mapping) and not isinstance(start, Seek):
         checked_buckets(info, list(start))
     try:
-        reader.starts(start)
+        starts = reader.starts(start)
     except (OffsetOutOfRangeError, NotFoundError) as error:
         raise type(error)(
             f'{error}. A query that goes on from its checkpoint does not use the start: give it start="earliest"'
@@ -155,6 +155,9 @@ def stream_options(
         source_options.START: start_text(info, start, time_zone),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
+    if isinstance(start, Mapping) and not isinstance(start, Seek) and info.descriptor.partitioned_by:
+        ids = {each.partition_id for each in starts if each.partition_id is not None}
+        options[source_options.START_PARTITIONS] = ",".join(map(str, sorted(ids)))
     if max_rows_per_trigger is not None:
         options["maxRowsPerTrigger"] = str(max_rows_per_trigger)
     return options if columns is None else options | {source_options.COLUMNS: json.dumps(wanted)}

@@ -9,9 +9,11 @@ import pytest
 
 from fluss_lab.errors import (
     OffsetOutOfRangeError,
+    PartitionNotFoundError,
     TableNotFoundError,
 )
 from fluss_lab.read.changelog.stream_offsets import StreamOffset
+from fluss_lab.spark.source.table_frame import stream_options
 from fluss_lab.testing import EmbeddedCluster
 from tests.unit.read.kit import BUCKETS, OPTIONS, ModelTable, retain
 from tests.unit.spark.source.stream_kit import MONTHS, expected, same
@@ -125,6 +127,25 @@ def test_a_stream_that_had_not_begun_when_its_table_was_made_again_is_refused(ma
     admin.create_table(table.path, descriptor)
     with pytest.raises(TableNotFoundError, match="made again"):
         query(table, **asked)
+
+
+def test_a_stream_that_had_not_begun_when_a_partition_of_its_start_was_made_again_is_refused(make, query):
+    table = make()
+    table.append_random(random.Random(24), 60, MONTHS)
+    table.tier()
+    starts = {(MONTHS[0], 0): 3, (MONTHS[1], 1): 2}
+    given = stream_options(table.reader(), starts, None, None, None, True)
+    asked = {name: given[name] for name in ("table.id", "start", "start.partitions")}
+    same(query(table, **asked).run(), expected(table, starts))
+    admin = table.connection.admin()
+    admin.drop_partition(table.path, {"month": MONTHS[0]}, lake=True)
+    admin.create_partition(table.path, {"month": MONTHS[0]})
+    again = [(number, MONTHS[0], 1, None, None) for number in range(30)]
+    table.ends.update({(MONTHS[0], bucket): 0 for bucket in range(BUCKETS)})
+    table.append(again)
+    with pytest.raises(PartitionNotFoundError, match=rf"{MONTHS[0]}.*dropped and made again"):
+        query(table, **asked)
+    assert query(table, **asked | {"start": '{"2013/02 é/1": 2}'}).run()
 
 
 # -- loss -----------------------------------------------------------------------------------------------------------------
