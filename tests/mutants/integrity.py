@@ -5,6 +5,7 @@ from tests.mutants.mutant import BUCKET, RECOVERY, Mutant
 READING = "fluss_lab/server/tablet/log/log_reader.py"
 STORE = "fluss_lab/server/tablet/buckets/bucket_store.py"
 IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
+IN_DOCTOR = "tests/unit/workbench/health/test_doctor.py"
 IN_ABSENT = "tests/unit/server/tablet/remote/test_remote_absent.py"
 IN_LOST = "tests/unit/server/folder/test_lost_folders.py"
 IN_REOPENING = "tests/unit/server/tablet/buckets/test_tablet_reopening.py"
@@ -82,6 +83,18 @@ INTEGRITY = (
         "    if (known := store.meta(META_KEY)) is not None:\n",
         "    if (known := store.meta(META_KEY)) == \"\":\n",
         (f"{IN_ABSENT}::test_a_lab_that_had_one_claims_no_other",),
+    ),
+    Mutant(
+        "doctor_passes_over_a_foreign_remote_dir", "P13", "fluss_lab/server/folder/remote_storage.py",
+        "    if found is not None and found != values.get(CLAIM_KEY):\n",
+        "    if found is not None and found == values.get(CLAIM_KEY):\n",
+        (f"{IN_DOCTOR}::test_remote_storage_that_is_gone_or_another_lab_s_is_told",),
+    ),
+    Mutant(
+        "doctor_passes_over_an_absent_remote_dir", "P13", "fluss_lab/server/folder/remote_storage.py",
+        "        RemoteDir(remote, known).check()\n        return True\n",
+        "        return True\n",
+        (f"{IN_DOCTOR}::test_remote_storage_is_looked_at_beside_a_running_server",),
     ),
     Mutant(
         "unknown_remote_taken_for_nothing", "P7", BUCKET,

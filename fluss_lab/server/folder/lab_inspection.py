@@ -6,7 +6,6 @@ Nothing is changed, except the access times of files.
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +25,8 @@ from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID,
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
-from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, owner_of, remote_root
+from fluss_lab.server.folder.metadata_values import copied_metadata, metadata_values
+from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
 from fluss_lab.server.tablet.buckets.bucket_inspection import Finding, inspect_bucket
 from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
@@ -54,7 +54,7 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     """
     yield from _metadata(folder / DATABASE_FILE)
     root = remote_root(server_process.read_options(folder), folder)
-    yield from _owner(root)
+    yield from _owner(folder, root)
     known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
     for tablet in tablet_folders(folder):
         yield from _tablet(tablet, known, remote)
@@ -77,7 +77,7 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            with closing(sqlite3.connect(_copied(path, copies))) as db:
+            with closing(sqlite3.connect(copied_metadata(path, Path(copies)))) as db:
                 problems += [
                     f"a row of {row[0]} refers to a missing row" for row in db.execute("PRAGMA foreign_key_check")
                 ]
@@ -106,21 +106,13 @@ def _no_metadata(path: Path) -> Iterator[Finding | str]:
     yield f"{path}: missing"
 
 
-def _copied(path: Path, folder: str) -> Path:
-    """Copy metadata with its write-ahead log."""
-    for each in (path, path.with_name(path.name + "-wal")):
-        if each.exists():
-            shutil.copyfile(each, Path(folder) / each.name)
-    return Path(folder) / path.name
-
-
 def _known(path: Path) -> KnownBuckets | None:
     """Return what the metadata knows of buckets; None when it cannot be read, which `_metadata` reports."""
     if not path.exists():
         return None
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            return read_known(_copied(path, copies))
+            return read_known(copied_metadata(path, Path(copies)))
         except (sqlite3.DatabaseError, UnicodeError, OSError):
             return None
 
@@ -184,11 +176,15 @@ def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
 # -- remote storage --------------------------------------------------------------------------------------------------
 
 
-def _owner(root: Place) -> Iterator[Finding]:
+def _owner(folder: Path, root: Place) -> Iterator[Finding]:
     try:
-        owner_of(root)
-    except (FlussError, OSError) as error:
-        meaning = "The owner of remote.data.dir is not known; what needs it is refused"
+        values = metadata_values(folder, is_served=False)
+    except FlussError:
+        return  # `_metadata` reports it
+    try:
+        is_claimed(root, values)
+    except FlussError as error:
+        meaning = "The remote.data.dir is not known to be this lab's; what needs it is refused"
         yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
 
 

@@ -148,13 +148,12 @@ class RemoteDir:
         if (away := self._away) is not None and time.monotonic() < away[0]:
             raise StorageError(str(away[1]))
         try:
-            found = owner_of(self.path)
-        except OSError as error:
-            failure = StorageError(f"{_title(self.path)} cannot be read: {reason_of(error)}; mount or mend it")
+            found = _owner_read(self.path)
+        except StorageError as failure:
             if isinstance(self.path, ObjectPath):
                 # It took all retries to know; others who ask meanwhile need not wait as long.
                 self._away = time.monotonic() + _AWAY_S, failure
-            raise failure from error
+            raise
         self._away = None
         if found is None:
             raise StorageError(_absent(self.path, self.owner))
@@ -201,6 +200,36 @@ def claim_remote(remote: Place, store: Meta) -> None:
         failure = store_failure(f"{_title(remote)} cannot be used", error)
         raise type(failure)(f"{failure}; mount or mend it, or set another one") from error
     store.set_meta(META_KEY, mine)
+
+
+def is_claimed(remote: Place, values: Mapping[str, str]) -> bool:
+    """Return whether a ``remote.data.dir`` is a lab's own; False while no lab has claimed it. It is only looked at.
+
+    Args:
+        remote: The folder, or the place in an object store.
+        values: The single values of the lab's metadata.
+
+    Raises:
+        StorageError: It is the lab's and not there, or cannot be read.
+        LabError: It is another lab's, or its owner's file is damaged.
+        UnsupportedError: A newer version wrote that.
+
+    Cost: one small file read.
+    """
+    if (known := values.get(META_KEY)) is not None:
+        RemoteDir(remote, known).check()
+        return True
+    found = _owner_read(remote)
+    if found is not None and found != values.get(CLAIM_KEY):
+        raise LabError(_foreign(remote))
+    return found is not None
+
+
+def _owner_read(remote: Place) -> str | None:
+    try:
+        return owner_of(remote)
+    except OSError as error:
+        raise StorageError(f"{_title(remote)} cannot be read: {reason_of(error)}; mount or mend it") from error
 
 
 def _title(remote: Place) -> str:

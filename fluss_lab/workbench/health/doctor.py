@@ -31,11 +31,12 @@ from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
-from fluss_lab.server.folder.remote_storage import owner_of, remote_root
+from fluss_lab.server.folder.metadata_values import metadata_values
+from fluss_lab.server.folder.remote_storage import is_claimed, remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
-from fluss_lab.storage.file_store import ObjectPath, Place, reason_of
+from fluss_lab.storage.file_store import ObjectPath, Place
 from fluss_lab.workbench.displays import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_of, table_statuses
 from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
@@ -193,8 +194,8 @@ def _private(path: Path) -> Check:
 
 def _disks(folder: Path) -> Iterator[Check]:
     remote = _remote(folder)
-    if isinstance(remote, ObjectPath):
-        yield _object_store(remote)
+    if remote is not None:
+        yield _checked("remote storage", lambda: _owned(folder, remote))
     for name, place in (("disk", folder), ("remote disk", remote)):
         if (
             not isinstance(place, Path)
@@ -207,13 +208,13 @@ def _disks(folder: Path) -> Iterator[Check]:
         yield Check(name, free >= FREE_BYTES_MIN and os.access(place, os.W_OK), found)
 
 
-def _object_store(remote: ObjectPath) -> Check:
-    """Look whether remote storage answers, and is a lab's."""
-    try:
-        owner = owner_of(remote)
-    except (FlussError, OSError) as error:
-        return Check("remote storage", False, reason_of(error) if isinstance(error, OSError) else str(error))
-    return Check("remote storage", True, f"{remote} answers" + ("" if owner else "; no lab has claimed it yet"))
+def _owned(folder: Path, remote: Place) -> str:
+    """Return that remote storage is there and the lab's own; whatever else it is, is an error."""
+    values = metadata_values(folder, is_served=_holder(folder) is not None)
+    if is_claimed(remote, values):
+        return f"{remote} is there, and this lab's"
+    answers = f"{remote} answers; " if isinstance(remote, ObjectPath) else ""
+    return f"{answers}no lab has claimed it yet"
 
 
 def _remote(folder: Path) -> Place | None:

@@ -30,7 +30,7 @@ BUSY_TIMEOUT_S: Final = 10.0
 #: Ids reserved at a time from a sequence that almost every call uses; 2**63 of them never run out.
 BLOCK_IDS: Final = 1_000
 #: SQLite's names for errors of the disk or of concurrent use: any other error while a file is opened means damage.
-_PASSING: Final = (
+PASSING: Final = (
     "SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM",
     "SQLITE_NOMEM", "SQLITE_INTERRUPT",
 )  # fmt: skip
@@ -359,7 +359,7 @@ class MetadataStore:
             is_damage = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or str(error).startswith(
                 "Could not decode"
             )
-            if is_damage or (opening and not name.startswith(_PASSING)):
+            if is_damage or (opening and not name.startswith(PASSING)):
                 raise CorruptDataError(f"{self.path}: {error}; {_REMEDY}") from error
             if isinstance(error, sqlite3.OperationalError):
                 advice = f": {ADVICE}" if name == "SQLITE_FULL" else ""

@@ -70,6 +70,36 @@ def test_options_that_do_not_exist_are_told(lab, monkeypatch):
     assert "did you mean 'log.segment.file-size'" in check.found
 
 
+def test_remote_storage_that_is_gone_or_another_lab_s_is_told(lab, tmp_path):
+    assert found(lab)["remote storage"].found == f"{lab / 'remote'} is there, and this lab's"
+    owner = lab / "remote" / "owner.json"
+    own = owner.read_text()
+    owner.unlink()
+    check = found(lab)["remote storage"]
+    assert (check.is_ok, check.severity, check.error_class) == (False, "problem", "StorageError")
+    assert "is not there: expected the lab's owner.json in it. Mount it" in check.found
+    owner.write_text(own.replace("-", "0"))
+    check = found(lab)["remote storage"]
+    assert (check.is_ok, check.error_class) == (False, "LabError")
+    assert "this remote.data.dir is another lab's" in check.found
+    deep = run("doctor", lab, "--deep")
+    assert deep.returncode == 1
+    assert f"BAD  {owner}: {lab / 'remote'}: this remote.data.dir is another lab's" in deep.stdout
+    owner.write_text(own)
+    assert found(lab)["remote storage"].is_ok
+    (lab / "metadata.db").rename(tmp_path / "kept")
+    assert "this remote.data.dir is another lab's" in found(lab)["remote storage"].found
+    (lab / "metadata.db").write_bytes(b"x" * 4096)
+    assert f"{lab / 'metadata.db'}: the lab's metadata cannot be read" in found(lab)["remote storage"].found
+
+
+def test_remote_storage_is_looked_at_beside_a_running_server(tmp_path):
+    with EmbeddedCluster(tmp_path / "lab", {"remote.data.dir": str(tmp_path / "mount")}, lake=False):
+        assert found(tmp_path / "lab")["remote storage"].is_ok
+        (tmp_path / "mount" / "owner.json").unlink()
+        assert not found(tmp_path / "lab")["remote storage"].is_ok
+
+
 def test_files_from_the_future_tell_of_the_clock(lab):
     ahead = time.time() + 3_600
     os.utime(lab / "metadata.db", (ahead, ahead))

@@ -1,0 +1,66 @@
+"""Single values of a lab's metadata, read beside its server or without one, and without a change of any file."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fluss_lab.errors import CorruptDataError, StorageError
+from fluss_lab.server.coordinator.metadata.metadata_store import BUSY_TIMEOUT_S, DATABASE_FILE, PASSING
+
+
+def copied_metadata(path: Path, folder: Path) -> Path:
+    """Copy metadata with its write-ahead log into a folder; return the copy. No server may run on it.
+
+    Raises:
+        OSError: It cannot be read, or the copy cannot be written.
+    """
+    for each in (path, path.with_name(path.name + "-wal")):
+        if each.exists():
+            shutil.copyfile(each, folder / each.name)
+    return folder / path.name
+
+
+def metadata_values(folder: Path, *, is_served: bool) -> dict[str, str]:
+    """Return the single values of a lab's metadata by their keys; empty when there is no metadata.
+
+    Args:
+        folder: The lab's.
+        is_served: Whether a process holds the folder.
+
+    Raises:
+        CorruptDataError: The metadata is damaged, or none of ours.
+        StorageError: It cannot be read.
+
+    Cost: a copy of the file where no server runs: opening it would leave files beside it, of whoever looks.
+    """
+    path = folder / DATABASE_FILE
+    try:
+        if not path.exists():
+            return {}
+        with _opened(path, is_served=is_served) as db:
+            return dict(db.execute("SELECT key, value FROM meta"))
+    except OSError as error:
+        raise StorageError(f"{path}: the lab's metadata cannot be read: {error}") from error
+    except (sqlite3.DatabaseError, UnicodeError) as error:
+        is_passing = (getattr(error, "sqlite_errorname", "") or "").startswith(PASSING)
+        kind = StorageError if is_passing else CorruptDataError
+        raise kind(f"{path}: the lab's metadata cannot be read: {error}") from error
+
+
+@contextmanager
+def _opened(path: Path, *, is_served: bool) -> Iterator[sqlite3.Connection]:
+    if is_served:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, timeout=BUSY_TIMEOUT_S, uri=True)) as db:
+            yield db
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies,
+        closing(sqlite3.connect(copied_metadata(path, Path(copies)))) as db,
+    ):
+        yield db
