@@ -26,6 +26,7 @@ from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds, ids_of
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class DataFileReader(Closing):
 
     def _cast(self, rows: pa.Table) -> pa.Table:
         schema = pa.schema([self._columns.schema.field(name) for name in rows.schema.names])
-        columns = [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        columns = [cast_column(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
         for column, field in zip(columns, schema, strict=True):
             if not field.nullable and column.null_count:
                 raise CorruptDataError(f"lake file {self.location}: column {field.name!r} is NOT NULL, but holds nulls")

@@ -22,6 +22,7 @@ from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
@@ -235,8 +236,8 @@ class EventFile(Closing):
     def _cast(self, column: pa.ChunkedArray, found: pa.Field, field: NestedField, wanted: pa.Field) -> pa.ChunkedArray:
         try:
             if arrow_ids(found) == ids_of(field) and arrow_names(found) == arrow_names(arrow_field(field)):
-                return column.cast(wanted.type)
-            return self._projected(column, found, field).cast(wanted.type)
+                return cast_column(column, wanted.type)
+            return cast_column(self._projected(column, found, field), wanted.type)
         except (pa.ArrowException, ValueError, ResolveError) as error:
             raise self._corrupt(f"column {wanted.name!r} cannot be read as {wanted.type}: {error}") from error
 

@@ -30,6 +30,7 @@ from fluss_lab.lake.format_interfaces import (
     SYSTEM_FIELDS,
     TIMESTAMP_COLUMN,
 )
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import (
     arrow_field,
     arrow_ids,
@@ -338,7 +339,7 @@ class LakeColumns:
             if not field.nullable and column.null_count:
                 raise CorruptDataError(f"lake file {location}: column {field.name!r} is NOT NULL, but holds nulls")
             try:
-                columns.append(column if column.type == field.type else column.cast(field.type))
+                columns.append(column if column.type == field.type else cast_column(column, field.type))
             except pa.ArrowException as error:
                 raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

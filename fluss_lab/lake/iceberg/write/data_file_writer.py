@@ -23,8 +23,8 @@ from fluss_lab.lake.iceberg.files.parquet_output import (
     choose_encodings,
     data_file,
 )
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
-from fluss_lab.lake.iceberg.write.required_fields import fill_required
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
 from fluss_lab.records import LogRecords, concat_records
 
@@ -243,7 +243,7 @@ def lake_rows(target: BucketTarget, schema: pa.Schema, gathered: list[LogRecords
     columns = []
     for column, field in zip(rows.columns, fields[: -len(SYSTEM_COLUMNS)], strict=True):
         try:
-            columns.append(fill_required(column).cast(field.type))
+            columns.append(cast_column(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UnsupportedError(
                 f"{target.what}, offsets [{gathered[0].base_offset}, {gathered[-1].next_offset}): column "

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY, arrow_schema
 from fluss_lab.model import ChangeType
 
@@ -195,7 +196,7 @@ def conform_events(what: str, events: pa.RecordBatch, schema: pa.Schema) -> pa.T
             indices = pc.index_in(events.column(index), _SYMBOLS).cast(pa.int8())
             columns.append(pa.DictionaryArray.from_arrays(indices, _SYMBOLS))
         elif index >= 0:
-            columns.append(events.column(index).cast(field.type))
+            columns.append(cast_column(events.column(index), field.type))
         else:
             columns.append(pa.nulls(len(events), field.type))
         if not field.nullable and columns[-1].null_count:

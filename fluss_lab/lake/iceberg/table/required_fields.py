@@ -1,23 +1,35 @@
-"""NOT NULL fields of rows that are null: Arrow lets them be null there, and writes no such thing to Parquet."""
+"""NOT NULL fields of rows that are null: Arrow lets them be null there, but casts no such thing, nor writes it to Parquet.
+
+What they are there nobody sees. A file of the lake does not say it either: read back, such a field is empty bytes, a zero, or null
+where the whole column is not in the file.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 
-def fill_required(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in which no NOT NULL field is null that lies within a null, at any depth: what it is there, nobody sees.
 
-    A null that is not within another one stays, to be refused.
+def cast_column(column: Column, dtype: pa.DataType) -> Column:
+    """Return a column in another type, whatever NOT NULL fields are within its nulls, at any depth.
 
-    Cost: none for a column without such fields; else the validity bits of its nested values, which themselves are not copied.
+    Raises:
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: A value has no such form; a null that is not within another one is
+            where there may be none.
+
+    Cost: that of Arrow's cast; with such fields also the validity bits of nested values, which themselves are not copied but for
+    BINARY.
     """
     if not _has_required(column.type):
-        return column
-    return pa.chunked_array([_filled(chunk, _none_of(len(chunk))) for chunk in column.chunks], column.type)
+        return column.cast(dtype)
+    if isinstance(column, pa.Array):
+        return _filled(column, _none_of(len(column)), dtype).cast(dtype)
+    chunks = [_filled(chunk, _none_of(len(chunk)), dtype) for chunk in column.chunks]
+    return pa.chunked_array(chunks, column.type).cast(dtype)
 
 
 def _has_required(dtype: pa.DataType) -> bool:
@@ -29,21 +41,32 @@ def _has_required(dtype: pa.DataType) -> bool:
     return any(not field.nullable or _has_required(field.type) for field in fields)
 
 
-def _filled(array: pa.Array, hidden: pa.Array) -> pa.Array:
-    """Return an array filled, given which of its values lie within a null."""
+def _filled(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return an array filled.
+
+    Args:
+        array: Any.
+        hidden: Which of its values lie within a null.
+        target: What it is going to be cast to.
+    """
     dtype = array.type
+    if pa.types.is_fixed_size_binary(target) and pa.types.is_binary(dtype):
+        return pc.if_else(hidden, pa.scalar(bytes(target.byte_width), dtype), array)
     if not _has_required(dtype):
         return array
     if pa.types.is_struct(dtype):
-        fields = _filled_fields(array, pc.or_(hidden, array.is_null()))
+        fields = _filled_fields(array, pc.or_(hidden, array.is_null()), target)
         return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=array.is_null())
-    return _around(array, array.buffers()[0], _filled(_inner(array), _none_of(len(_inner(array)))))
+    inner = _inner(array)
+    return _around(array, array.buffers()[0], _filled(inner, _none_of(len(inner)), _inner_type(target)))
 
 
-def _filled_fields(array: pa.StructArray, hidden: pa.Array) -> list[pa.Array]:
+def _filled_fields(array: pa.StructArray, hidden: pa.Array, target: pa.DataType) -> list[pa.Array]:
     found = []
     for place, field in enumerate(array.type):
-        inner = _filled(array.field(place), hidden)
+        inner = array.field(place)
+        if not field.nullable or _has_required(field.type):
+            inner = _filled(inner, hidden, target.field(place).type)
         if not field.nullable and inner.null_count and not pc.any(pc.and_not(inner.is_null(), hidden)).as_py():
             inner = _all_valid(inner)
         found.append(inner)
@@ -66,6 +89,10 @@ def _inner(array: Any) -> pa.Array:
         return array.values
     entries = [array.type.key_field, array.type.item_field]
     return pa.StructArray.from_arrays([array.keys, array.items], fields=entries)
+
+
+def _inner_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_list(dtype) else pa.struct([dtype.key_field, dtype.item_field])
 
 
 def _around(array: pa.Array, validity: pa.Buffer | None, inner: pa.Array) -> pa.Array:
