@@ -16,6 +16,7 @@ FETCHING = "fluss_lab/client/log/fetch_codec.py"
 EVOLVE = "fluss_lab/records/log_records.py"
 
 IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
+IN_INTERRUPTED = "tests/unit/client/write/test_interrupted_writes.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"
 IN_GATHERED = "tests/unit/client/write/test_gathered_rows.py"
 IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
@@ -241,6 +242,18 @@ CLIENT_KV = (
         "    if not field.nullable and column.null_count:\n",
         "    if field is column:\n",
         (f"{IN_SCHEMAS}::test_padding_refuses_what_would_change_or_lose_values",),
+    ),
+    Mutant(
+        "rows_given_up_unheard", "P1", "fluss_lab/client/write/record_accumulator.py",
+        "            if (error := self._unheard()) is not None:\n                raise error\n",
+        "",
+        (f"{IN_WRITING}::test_a_call_that_waited_for_room_is_not_queued_behind_one_that_failed_meanwhile",),
+    ),
+    Mutant(
+        "given_up_rows_told_as_written", "P12", "fluss_lab/client/write/record_accumulator.py",
+        "in_flight, unsent, refusals, self._given_up)",
+        "in_flight, unsent, refusals)",
+        (f"{IN_INTERRUPTED}::test_rows_that_were_given_up_before_are_never_told_as_written",),
     ),
     Mutant(
         "rows_given_up_for_another_partition", "P1", SENDER,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -68,6 +68,11 @@ class Gathering(Generic[F]):
                 self.taken -= 1
 
 
+class _Ready(Protocol):
+    def __call__(self, *, hears: bool) -> None:
+        """Make a writer ready."""
+
+
 class RowGatherer(Generic[F]):
     """The rows of one writer that were given one at a time and are not queued yet.
 
@@ -76,7 +81,7 @@ class RowGatherer(Generic[F]):
     Args:
         plain: What rows are checked by.
         new_future: Makes the future of a call.
-        ready: Makes the writer ready; raises when it is closed.
+        ready: Makes the writer ready; raises when it is closed, and, where it hears, what an earlier call failed with.
         queue: Queues checked rows as one call: its future, the rows, when it began.
         lock: The writer's, in whose order calls are queued.
         name: For threads and messages.
@@ -86,7 +91,7 @@ class RowGatherer(Generic[F]):
         self,
         plain: PlainRows,
         new_future: Callable[[], F],
-        ready: Callable[[], object],
+        ready: _Ready,
         queue: Callable[[F, pa.RecordBatch, float], object],
         lock: threading.Lock,
         name: str,
@@ -124,7 +129,7 @@ class RowGatherer(Generic[F]):
         """Do what the lock is needed for, after a row was added to some rows, which may have been taken before."""
         with self._lock, Held():
             try:
-                self._ready()
+                self._ready(hears=True)
                 if gathering is not None and gathering is not self._open:
                     if 0 <= gathering.place_of(row) < (gathering.taken or 0):
                         return gathering.future
@@ -189,7 +194,7 @@ class RowGatherer(Generic[F]):
     def _drain_late(self) -> None:
         with self._lock:
             try:
-                self._ready()
+                self._ready(hears=False)
                 self.drain()
             except FlussError as error:
                 log.info("%s: rows wait: %s", self._name, error)  # the writer's next call hears of it

@@ -15,7 +15,7 @@ from typing import Final
 
 from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteBatch, WriteCall
-from fluss_lab.client.write.write_result import AcknowledgedRows, AcknowledgedTally, WriteFuture, WriteProgress
+from fluss_lab.client.write.write_result import AcknowledgedRows, AcknowledgedTally, WriteProgress
 from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
 from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
@@ -59,10 +59,13 @@ class RecordAccumulator:
         self._open = 0
         self._closed = False
         self._given = 0
+        #: Rows that were given up, and can no longer be sent again.
+        self._given_up = 0
         self._tallies: dict[BucketKey, AcknowledgedTally] = {}
         #: What was given up since the last call: it can be sent again.
         self._parked: list[BucketQueue] = []
-        self._failed: list[WriteFuture] = []
+        #: Calls that failed, until somebody hears of it.
+        self._failed: list[WriteCall] = []
         #: The server that each sender's thread is busy with; None: one that is still to be looked up.
         self._sending: dict[int, int | None] = {}
 
@@ -90,14 +93,20 @@ class RecordAccumulator:
 
         Raises:
             InvalidRequestError: The queues were closed meanwhile; nothing is queued.
+            FlussError: An earlier call failed, and nobody has heard of it yet; nothing is queued. Rows that go on behind lost
+                ones could not be sent in their order again.
         """
         size = sum(piece.size_bytes for _, piece in pieces)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._buffer_bytes)
             if self._closed:
                 raise InvalidRequestError("the writer was closed while rows waited for room; none of them was queued")
+            if (error := self._unheard()) is not None:
+                raise error
             if any(queue.writer_id is None for queue, _ in pieces):
                 return False
+            self._failed.clear()
+            self._given_up += sum(piece.rows.num_rows for queue in self._parked for piece in queue.pieces())
             self._parked.clear()
             self._given += sum(piece.rows.num_rows for _, piece in pieces)
             self._bytes += size
@@ -121,11 +130,20 @@ class RecordAccumulator:
         """Wait until every call is settled, or `close`; return the first error that no caller has read yet."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._open)
-            failed, self._failed = self._failed, []
-        for future in failed:
-            if not future.looked_at:
-                return future.error
-        return None
+            return self._heard()
+
+    def take_failure(self) -> FlussError | None:
+        """Return the error of the first call that failed and whose future nobody has read, and count all that failed as heard of."""
+        with self._changed:
+            return self._heard()
+
+    def _heard(self) -> FlussError | None:
+        error = self._unheard()
+        self._failed.clear()
+        return error
+
+    def _unheard(self) -> FlussError | None:
+        return next((write.error for write in self._failed if not write.future.looked_at), None)
 
     def close(self) -> None:
         """Let the senders end. What is not acknowledged stays, for `reopen` or `abandon`."""
@@ -179,7 +197,7 @@ class RecordAccumulator:
                 if in_doubt:
                     in_flight[queue.key] = in_flight.get(queue.key, 0) + in_doubt
             refusals = tuple(str(queue.given_up) for queue in self._parked)
-            return WriteProgress(self._given, acknowledged, in_flight, unsent, refusals)
+            return WriteProgress(self._given, acknowledged, in_flight, unsent, refusals, self._given_up)
 
     # -- the senders' side -------------------------------------------------------------------------------------------
 
@@ -361,7 +379,7 @@ class RecordAccumulator:
             if not piece.write.open_pieces:
                 settled.append(piece.write)
                 if piece.write.error is not None:
-                    self._failed.append(piece.write.future)
+                    self._failed.append(piece.write)
         return settled
 
     def _settle_futures(self, settled: list[WriteCall]) -> None:

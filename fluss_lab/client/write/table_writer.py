@@ -63,8 +63,8 @@ class TableWriter:
 
     Rows of one bucket keep their order. A server's restart goes unnoticed: batches that were not acknowledged are sent
     again, and the server recognises those that it has. Only when nothing is acknowledged for
-    ``client.request-timeout`` does a call fail, and with it all that wait behind it for the same bucket; calls made
-    after that begin afresh.
+    ``client.request-timeout`` does a call fail, and with it all that wait behind it for the same bucket. The next call raises
+    that error and does nothing, unless the future was read; calls made after that begin afresh, and what failed is given up.
 
     An interrupt stops the writer where it is waited for at its end (`close`, or the end of its block): what is under way
     is awaited for ``client.writer.stop-timeout``, nothing more is sent, and `WriteStoppedError` says how far it came.
@@ -188,7 +188,7 @@ class TableWriter:
                 raise failure
             progress = self.progress()
         offsets = {place: each.offsets for place, each in progress.acknowledged.items()}
-        return WriteResult(progress.rows, offsets, time.monotonic() - started)
+        return WriteResult(progress.rows - progress.given_up, offsets, time.monotonic() - started)
 
     def abandon(self) -> None:
         """Give up what is not acknowledged; see `WriteInterruptedError.abandon`."""
@@ -231,7 +231,7 @@ class TableWriter:
         """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
         started = time.monotonic()
         with self._queueing, Held() as held:
-            self._ready()
+            self._ready(hears=True)
             if self._single is not None:
                 self._single.drain()
             self._queue_rows(future, batches, change, started)
@@ -310,10 +310,16 @@ class TableWriter:
             self._sender.join(self._connection.request_timeout_ms / 1000)
         self._connection.open_resources.remove(self)
 
-    def _ready(self) -> None:
-        """Check that the writer is open; get a writer id and start the senders, at the first call."""
+    def _ready(self, *, hears: bool) -> None:
+        """Check that the writer is open; get a writer id and start the senders, at the first call.
+
+        Args:
+            hears: Whether what an earlier call failed with is raised, if nobody has heard of it.
+        """
         if self._closed:
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
+        if hears and (error := self._accumulator.take_failure()) is not None:
+            raise type(error)(f"{error}; that was an earlier call: of this one nothing was sent")
         self._prepared()
 
     def _queue_rows(
@@ -458,6 +464,7 @@ class AppendWriter(TableWriter):
             RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``).
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
+            FlussError: An earlier call failed with it, and nobody has read its future; nothing of this one was queued.
         """
         single: RowGatherer[AppendResult] | None = self._single
         if single is not None and type(rows) is dict and rows and (future := single.add(rows)) is not None:

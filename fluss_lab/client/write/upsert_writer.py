@@ -70,6 +70,7 @@ class UpsertWriter(TableWriter):
             RecordTooLargeError: A row is larger than the cluster takes (``server.request-size-max``).
             PartitionNotFoundError: A row's partition does not exist, and creating it is switched off.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
+            FlussError: An earlier call failed with it, and nobody has read its future; nothing of this one was queued.
         """
         single: RowGatherer[UpsertResult] | None = self._single
         if single is not None and type(rows) is dict and rows and (future := single.add(rows)) is not None:
@@ -89,6 +90,7 @@ class UpsertWriter(TableWriter):
             UnsupportedError: The table forbids deletes (``table.delete.behavior``).
             InvalidRecordError, InvalidPartitionError: The keys cannot be; the text names column, row and value.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
+            FlussError: An earlier call failed with it, and nobody has read its future; nothing of this one was queued.
         """
         if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "disable":
             raise UnsupportedError(f"{self._info.path}: the table forbids to delete ({DELETE_BEHAVIOR.key}=disable)")

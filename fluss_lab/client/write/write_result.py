@@ -186,6 +186,8 @@ class WriteProgress:
         in_flight: Rows that were sent, without an answer that says whether they were written, by partition and bucket.
         unsent: Rows that were not written: not sent yet, or refused.
         refusals: Why buckets were given up.
+        given_up: Rows of calls that failed before others were made: their futures say why, and nothing is done about them
+            any more.
     """
 
     rows: int
@@ -193,6 +195,7 @@ class WriteProgress:
     in_flight: Mapping[BucketKey, int]
     unsent: int
     refusals: tuple[str, ...]
+    given_up: int = 0
 
     @property
     def rows_acknowledged(self) -> int:
@@ -222,6 +225,10 @@ class WriteProgress:
             f"{what}: {why}: {self.rows_acknowledged:,} of {self.rows:,} rows acknowledged; in flight: {fate}; "
             f"not written: {self.unsent:,}{refused}"
         )
+        if self.given_up:
+            said += f"; given up before, of calls that failed: {self.given_up:,}"
+            if not self.in_flight and not self.unsent:
+                return f"{said}. Nothing is left to be sent; the futures of those calls say what became of their rows"
         if not self.in_flight and not self.unsent:
             return f"{said}. All is written: do not write these rows again"
         return (

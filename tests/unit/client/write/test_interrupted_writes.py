@@ -271,3 +271,56 @@ def test_rows_in_a_log_whose_fsync_failed_are_in_doubt_and_settled_once_after_a_
         cluster.start()
         assert caught.value.settle().rows == 2
         assert held(cluster.connection, info) == {0: [0, 1]}
+
+
+def row(number: int) -> dict[str, int]:
+    return {"id": number, "bucket": 0}
+
+
+def fail_one(write: Callable[[], AppendResult]) -> AppendResult:
+    """Return the future of rows that the disk refused, unread."""
+    failpoints.arm("tablet.append.before_write", "enospc@1")
+    future = write()
+    wait_until(future.done, WAIT_S)
+    failpoints.disarm()
+    return future
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_call_behind_one_that_failed_raises_its_error_and_settling_writes_each_row_once(
+    connection, cluster, make_table, alone
+):
+    """What came behind would have been written in front of the rows that failed, and those be given up unheard."""
+    info = make_table(bucket_key=["id"])
+
+    def rows(number: int) -> object:
+        return row(number) if alone else [row(number)]
+
+    def attempt() -> None:
+        with connection.append_writer(info.path) as writer:
+            writer.append(rows(0)).result(WAIT_S)
+            fail_one(lambda: writer.append(rows(1)))
+            writer.append(rows(2))
+
+    with pytest.raises(WriteInterruptedError, match=r"1 of 2 rows.*not written: 1") as caught:
+        attempt()
+    assert isinstance(caught.value.__cause__, StorageError)
+    assert "No space left" in str(caught.value.__cause__)
+    assert str(caught.value.__cause__).endswith("that was an earlier call: of this one nothing was sent")
+    assert caught.value.settle().rows == 2
+    found = held(cluster.connection, info)
+    assert sorted(found[0] + found[1]) == [0, 1]
+
+
+def test_rows_that_were_given_up_before_are_never_told_as_written(connection, make_table):
+    info = make_table(bucket_key=["id"])
+    writer = connection.append_writer(info.path)
+    writer.append([row(0)]).result(WAIT_S)
+    with pytest.raises(StorageError):
+        fail_one(lambda: writer.append([row(1)])).result(WAIT_S)
+    writer.append([row(2)]).result(WAIT_S)  # who has heard of it may go on
+    assert writer.progress().given_up == 1
+    with pytest.raises(WriteStoppedError, match=r"2 of 3 rows.*given up before, of calls that failed: 1\.") as caught:
+        writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert "All is written" not in str(caught.value)
+    assert caught.value.settle().rows == 2

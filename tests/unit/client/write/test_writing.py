@@ -12,7 +12,7 @@ from fluss_lab.client.write.bucket_queue import UNACKED_MAX, BucketQueue, Bucket
 from fluss_lab.client.write.record_accumulator import GROUPED_BYTES, PIPELINED_BYTES, RecordAccumulator
 from fluss_lab.client.write.write_requests import Appends, Upserts, shares_of
 from fluss_lab.client.write.write_result import UpsertResult
-from fluss_lab.errors import InternalError, PartitionNotFoundError
+from fluss_lab.errors import InternalError, PartitionNotFoundError, StorageError
 from fluss_lab.model import ChangeType, TableBucket, TableInfo, TablePath, make_descriptor
 
 INFO = TableInfo(TablePath("db", "t"), 7, 1, make_descriptor({"id": "bigint"}, primary_key=["id"]), 0, 0)
@@ -156,6 +156,26 @@ def test_few_rows_wait_for_the_request_that_is_on_its_way_and_go_together():
         assert accumulator._sendable(time.monotonic()) == []
         add(7)  # together they are worth a request of their own
         assert [ids(batch) for batch in accumulator.take()] == [[4, 5, 6, 7]]
+
+
+def test_a_call_that_waited_for_room_is_not_queued_behind_one_that_failed_meanwhile():
+    accumulator = RecordAccumulator(100, PLENTY, 60.0, Appends.batches_max)
+    queue = accumulator.queue(TableBucket(7, None, 0), None, 1)
+    first, second, third = (large_piece(number, 100) for number in range(3))
+    assert accumulator.add(first.write, [(queue, first)])
+    batch = accumulator.take()[0]
+    with ThreadPoolExecutor(1) as caller:
+        waiting = caller.submit(accumulator.add, second.write, [(queue, second)])
+        accumulator.reenqueue(batch, StorageError("full"), doubtful=False, lasting=True)
+        with pytest.raises(StorageError, match="full"):
+            waiting.result(60)
+    assert accumulator.progress().unsent == 1  # what failed can still be sent again
+    assert str(accumulator.take_failure()) == "full"
+    assert accumulator.take_failure() is None
+    assert not accumulator.add(third.write, [(queue, third)])  # only a new writer id is missing
+    accumulator.renew(queue, 2)
+    assert accumulator.add(third.write, [(queue, third)])
+    assert (accumulator.progress().unsent, accumulator.progress().given_up) == (1, 1)
 
 
 def test_many_small_calls_are_worth_a_request():
