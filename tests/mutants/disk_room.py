@@ -1,6 +1,6 @@
 """What a lab does on a full disk and on one that cannot be written: its reserve and who may use it, its shadow."""
 
-from tests.mutants.mutant import LOG, Mutant
+from tests.mutants.mutant import IN_STATES, LOG, Mutant
 
 RESERVE = "fluss_lab/server/folder/disk_reserve.py"
 LIFECYCLE = "fluss_lab/server/coordinator/ddl/table_ddl.py"
@@ -152,5 +152,11 @@ DISK_ROOM = (
         "        if self.path.is_symlink():\n            return\n",
         "",
         _KILLED,
+    ),
+    Mutant(
+        "states_hidden_and_rounds_ended_by_a_full_disk", "P9", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
+        "        except StorageError as error:\n            # States",
+        "        except LookupError as error:\n            # States",
+        (f"{IN_STATES}::test_while_the_metadata_cannot_be_written_states_are_read_and_heartbeats_taken",),
     ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ Source: Apache Fluss ``LakeTableTieringManager``, with durable epochs, back-off,
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from fluss_lab.errors import (
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
+    StorageError,
     TableNotFoundError,
     TieringCancelledError,
     TieringInProgressError,
@@ -57,6 +59,8 @@ from fluss_lab.server.coordinator.tiering.table_tiering import (
     write_tiering,
 )
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
+
+log = logging.getLogger(__name__)
 
 #: A failed table is retried after 2, 4, 8, ... s, at most 5 min: a broken catalog gets a dozen retries an hour, one with a
 #: passing fault is retried within the freshness of most tables. A round requested by hand never waits.
@@ -129,6 +133,8 @@ class TieringManager:
         self._queue: OrderedDict[int, int] = OrderedDict()
         # Coordinator and tiering epoch of the last finished round: its report may arrive twice.
         self._finished: dict[int, tuple[int, int]] = {}
+        # Whether transitions that are due could not be written.
+        self._is_behind = False
 
     # -- tables come, change and go ----------------------------------------------------------------------------------
 
@@ -372,7 +378,7 @@ class TieringManager:
         return self._held[table_id]
 
     def _tick(self) -> None:
-        """Apply the transitions that only depend on time."""
+        """Apply the transitions that only depend on time, as far as they can be written."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED]
         self._tables.update({table.table_id: table for table in waiting})
@@ -381,11 +387,20 @@ class TieringManager:
             for table_id, held in self._held.items()
             if monotonic_ms - held.heard_ms >= self._heartbeat_timeout_ms
         ]
-        for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
-            if now_ms >= table.due_ms:
-                self._move(table, TieringState.PENDING)
-        for table_id in silent:
-            self._fail(table_id, f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms", unfinished=True)
+        try:
+            for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
+                if now_ms >= table.due_ms:
+                    self._move(table, TieringState.PENDING)
+            for table_id in silent:
+                message = f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms"
+                self._fail(table_id, message, unfinished=True)
+        except StorageError as error:
+            # States are read, and heartbeats taken, on a full disk too; nothing is granted until this is done.
+            if not self._is_behind:
+                log.warning("event=tiering_states_not_written error=%s", error)
+            self._is_behind = True
+        else:
+            self._is_behind = False
 
     def _due_ms(self, table_id: int) -> int | None:
         table = self._tables[table_id]

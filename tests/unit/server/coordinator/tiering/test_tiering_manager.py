@@ -177,6 +177,26 @@ def test_silence_fails_the_round_and_frees_the_table(bench):
     assert bench.tiering.request_due(None).takeover
 
 
+def test_while_the_metadata_cannot_be_written_states_are_read_and_heartbeats_taken(bench):
+    """Another table that comes due must not end the rounds that are under way, nor hide the states."""
+    bench.add(1)
+    bench.add(2)
+    grant = bench.tiering.request(1, None)
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = ON")
+    for _ in range(2 + FRESHNESS_MS // (TIMEOUT_MS - 1)):
+        bench.clock.advance(TIMEOUT_MS - 1)
+        bench.tiering.renew(1, bench.epoch, grant.epoch)
+    assert bench.state(2) == (TieringState.SCHEDULED, 0)
+    assert bench.tiering.request_due(None) is None
+    bench.clock.advance(TIMEOUT_MS)
+    assert bench.state(1) == (TieringState.TIERING, grant.epoch)
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = OFF")
+    assert bench.state(1) == (TieringState.PENDING, grant.epoch + 1)
+    assert bench.state(2) == (TieringState.PENDING, 1)
+
+
 def test_a_round_by_hand_waits_for_a_living_holder_and_takes_over_a_silent_one(bench):
     bench.add(1)
     first = bench.tiering.request(1, session_id=1)
