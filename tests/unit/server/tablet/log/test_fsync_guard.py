@@ -1,6 +1,7 @@
 """The fsyncs of a log: one at a time, and none after one that failed."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,17 +33,14 @@ def test_one_that_waited_for_another_which_failed_fails_too(tmp_path):
         goes_on.wait(60)
         refuse()
 
-    def run_first() -> None:
-        with pytest.raises(StorageError):
-            guard.run(refused_late, 0)
-
-    first = threading.Thread(target=run_first)
-    first.start()
-    assert begun.wait(60)
-    threading.Timer(0.02, goes_on.set).start()
-    with pytest.raises(StorageError):
-        guard.run(lambda: None, 0)
-    first.join(60)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(guard.run, refused_late, 0)
+        assert begun.wait(60)
+        second = pool.submit(guard.run, lambda: None, 0)
+        goes_on.set()
+        for each in (first, second):
+            with pytest.raises(StorageError, match="fsync failed"):
+                each.result(60)
 
 
 def test_a_folder_that_takes_no_note_hides_no_failure(tmp_path):
