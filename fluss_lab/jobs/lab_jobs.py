@@ -105,13 +105,14 @@ class Jobs:
             memory: Most memory of a run; None: half of the machine's.
             overlap: When a run is due while another of the job is under way: ``"skip"`` records it as missed, ``"queue"`` runs
                 it afterwards.
-            catch_up: Of due times that passed while no scheduler ran, or the job was paused: ``"one"`` runs the last, ``"all"``
-                each (the last 100), ``"none"`` none. The others are recorded as missed, with the reason.
+            catch_up: Of due times that passed while no scheduler ran, or the job was paused, however long ago: ``"one"`` runs the
+                last, ``"all"`` each (the last 100), ``"none"`` none. The others are recorded as missed, with the reason.
             keep: Ended runs that are kept with output and log.
             on_failure: A program and its arguments, run when the last attempt failed; ``{name}``, ``{run}``, ``{error}``,
                 ``{notebook}``, ``{output}`` and ``{log}`` are filled in. No shell reads it.
-            time_zone: IANA name of the zone of `cron`; None: the system's. Times that summer time skips are due right behind the
-                gap, those that it repeats are due once.
+            time_zone: IANA name of the zone of `cron`; None: the system's. Times of day that summer time skips are due right behind
+                the gap, those that it repeats are due once (again where the minute begins with ``*``); schedules of every hour
+                follow real time.
             replace: Whether a job of that name is replaced; its history stays.
 
         Raises:

@@ -12,6 +12,7 @@ SECRETS = "fluss_lab/jobs/run_secrets.py"
 STORE = "fluss_lab/jobs/job_store.py"
 DUE = "fluss_lab/jobs/scheduling/due_plan.py"
 PROCESSES = "fluss_lab/jobs/run_processes.py"
+SCHEDULE = "fluss_lab/jobs/scheduling/schedule.py"
 NOTICE = "fluss_lab/jobs/scheduling/failure_notice.py"
 
 IN_PARAMETERS = "tests/unit/jobs/test_notebook_parameters.py"
@@ -21,6 +22,7 @@ IN_RUN = "tests/unit/jobs/test_notebook_run.py"
 IN_SECRETS = "tests/unit/jobs/test_run_secrets.py"
 IN_STORE = "tests/unit/jobs/test_job_store.py"
 IN_DUE = "tests/unit/jobs/scheduling/test_due_plan.py"
+IN_SCHEDULE = "tests/unit/jobs/scheduling/test_schedule.py"
 IN_NOTICE = "tests/unit/jobs/scheduling/test_failure_notice.py"
 IN_PROCESSES = "tests/unit/jobs/test_run_processes.py"
 IN_SCHEDULER = "tests/unit/jobs/scheduling/test_scheduler.py"
@@ -209,6 +211,30 @@ _DUE = (
         "        return overdue[-1:]\n",
         "        return overdue\n",
         (f"{IN_DUE}::test_after_a_pause_the_policy_says_which_run",),
+    ),
+    Mutant(
+        "rare_due_times_are_made_up_for_a_week_only", "P6", DUE,
+        "        if start_ms == since_ms or len(due) > CATCH_UP_MAX + LATE_MS // 60_000:\n",
+        "        if start_ms <= now_ms:\n",
+        (f"{IN_DUE}::test_what_is_due_rarely_is_made_up_for_however_long_ago_it_was",),
+    ),
+    Mutant(
+        "due_times_in_a_gap_are_lost", "P6", SCHEDULE,
+        "            if is_of_every_hour:\n                continue\n            first",
+        "            if comes_again:\n                continue\n            first",
+        (f"{IN_SCHEDULE}::test_nothing_is_lost_or_doubled_where_clocks_change",),
+    ),
+    Mutant(
+        "due_times_before_they_come_again_are_lost", "P6", SCHEDULE,
+        "    return local - (before - behind) if moment.fold == 0 else local\n",
+        "    return local if moment.fold == 0 else local - (before - behind)\n",
+        (f"{IN_SCHEDULE}::test_what_comes_again_is_found_from_within_its_first_time",),
+    ),
+    Mutant(
+        "due_times_come_twice", "P6", SCHEDULE,
+        "        if behind < before and comes_again:\n",
+        "        if behind < before:\n",
+        (f"{IN_SCHEDULE}::test_nothing_is_lost_or_doubled_where_clocks_change",),
     ),
     Mutant(
         "missed_due_times_are_not_recorded", "P11", DUE,

@@ -18,7 +18,8 @@ CATCH_UP_MAX: Final = 100
 QUEUED_MAX: Final = 100
 #: Missed due times that get a record each; earlier ones share one.
 MISSED_MAX: Final = 500
-#: Due times of so long are listed: 10,080 of every minute. Those before are recorded as one stretch.
+#: Due times of so long are listed: 10,080 of every minute; of rarer ones as long as it takes to have all that may be made up for.
+#: Those before are recorded as one stretch.
 _LISTED_MS: Final = 7 * 86_400_000
 
 
@@ -59,8 +60,7 @@ def plan_due(job: JobRecord, now_ms: int, active_run: str | None, queued: int = 
     next_due_ms = schedule.after(now_ms)
     if job.next_due_ms > now_ms:
         return DuePlan((), (), job.next_due_ms)
-    start_ms = max(job.next_due_ms - 1, now_ms - _LISTED_MS)
-    due = schedule.between(start_ms, now_ms)
+    start_ms, due = _listed(schedule, job.next_due_ms - 1, now_ms)
     missed = []
     if start_ms >= job.next_due_ms:
         reason = f"{_absence(job, job.next_due_ms)}; recorded together"
@@ -81,6 +81,18 @@ def plan_due(job: JobRecord, now_ms: int, active_run: str | None, queued: int = 
         else:
             runs.append(due_ms)
     return DuePlan(tuple(runs), tuple(missed), next_due_ms)
+
+
+def _listed(schedule: Schedule, since_ms: int, now_ms: int) -> tuple[int, list[int]]:
+    """Return the last due times behind a moment, and the moment behind which these are all."""
+    length_ms = _LISTED_MS
+    while True:
+        start_ms = max(since_ms, now_ms - length_ms)
+        due = schedule.between(start_ms, now_ms)
+        # Those of the last minute are on time.
+        if start_ms == since_ms or len(due) > CATCH_UP_MAX + LATE_MS // 60_000:
+            return start_ms, due
+        length_ms *= 8
 
 
 def _made_up(catch_up: CatchUp, overdue: list[int], on_time: list[int]) -> list[int]:

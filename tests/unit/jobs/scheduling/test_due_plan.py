@@ -73,6 +73,22 @@ def test_a_year_without_a_scheduler_is_decided_quickly():
     assert len(plan.missed) < 1000
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "cron", "days", "runs"),
+    [("one", "0 9 1 * *", 40, 1), ("one", "0 9 * * 1", 13, 1), ("all", "0 9 * * *", 60, 60), ("all", "0 9 * * *", 400, 100), ("none", "0 9 1 * *", 40, 0)],
+)  # fmt: skip
+def test_what_is_due_rarely_is_made_up_for_however_long_ago_it_was(catch_up, cron, days, runs):
+    """By a machine that was off for the holidays: of a job of each month the last due time is more than a week ago."""
+    now = NOON + days * 24 * 60 * MINUTE
+    schedule = Schedule(cron, "UTC")
+    job = make_job(cron=cron, catch_up=catch_up, next_due_ms=schedule.after(NOON))
+    plan = plan_due(job, now, None)
+    due = schedule.between(NOON, now)
+    assert plan.runs == tuple(due[len(due) - runs :])
+    assert sorted([*plan.runs, *(each.due_ms for each in plan.missed)]) == due
+    assert all(each.due_ms == each.until_ms for each in plan.missed)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_every_due_time_is_decided_on_once(seed):
     random_ = random.Random(seed)

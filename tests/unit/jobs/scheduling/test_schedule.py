@@ -2,11 +2,12 @@
 
 import os
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
+from cronsim import CronSim
 
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError
 from fluss_lab.jobs.scheduling.schedule import Schedule
@@ -96,3 +97,96 @@ def test_without_a_zone_it_is_the_systems(monkeypatch):
     assert Schedule.parse("0 9 * * *").zone == "Asia/Tokyo"
     monkeypatch.setitem(os.environ, "TZ", "no zone at all")
     assert ZoneInfo(Schedule.parse("0 9 * * *").zone)
+
+
+#: Clocks that are put forward at midnight, by half an hour, back at midnight, over the date line, and in Berlin.
+CHANGES = [
+    ("Africa/Cairo", "2026-04-23"), ("America/Havana", "2026-03-08"), ("America/Santiago", "2026-09-05"), ("Asia/Beirut", "2026-03-29"),
+    ("America/Sao_Paulo", "2017-10-15"), ("America/Sao_Paulo", "2018-02-17"), ("Australia/Lord_Howe", "2026-10-03"),
+    ("Australia/Lord_Howe", "2026-04-04"), ("America/St_Johns", "2009-11-01"), ("Pacific/Apia", "2011-12-29"),
+    ("Europe/Berlin", "2026-03-29"), ("Europe/Berlin", "2026-10-25"), ("America/Havana", "2026-11-01"),
+]  # fmt: skip
+MINUTE_FIELDS = ["0", "15", "30", "59", "*", "*/20", "0,30", "5-10", "45/5"]
+HOUR_FIELDS = ["*", "0", "0", "1", "2", "3", "23", "*/6", "*/2", "0-2", "22-23", "0-23", "1,3"]
+DAY_FIELDS = ["* * *", "* * *", "* * 0", "* * SUN", "*/2 * *", "L * *", "1-7 * 6", "* 3,10 *"]
+
+
+def due_by_the_clock(cron, zone, start_ms, end_ms):
+    """What a person with a clock on the wall would do, who looks at it each minute."""
+    fields = CronSim(cron, datetime(2000, 1, 1))
+    is_hourly = len(fields.hours) == 24
+    comes_again = is_hourly or cron.startswith("*")
+    seen, found, last = set(), [], None
+    for moment_ms in range(start_ms - 86_400_000, end_ms + 1, 60_000):
+        wall = datetime.fromtimestamp(moment_ms / 1000, zone).replace(tzinfo=None, fold=0)
+        shown = [wall] if wall not in seen or comes_again else []
+        if last is not None and not is_hourly:
+            skipped = range(1, (wall - last) // timedelta(minutes=1))
+            shown += [last + timedelta(minutes=each) for each in skipped]
+        if moment_ms > start_ms and any(
+            each.minute in fields.minutes and each.hour in fields.hours and each.month in fields.months and fields.match_day(each)
+            for each in shown
+        ):  # fmt: skip
+            found.append(moment_ms)
+        seen.add(wall)
+        last = wall
+    return found
+
+
+def change_of(zone, day_ms):
+    """Return the first day from a day on at which a zone's clocks change within a year, if they do."""
+
+    def offset(ms_):
+        return datetime.fromtimestamp(ms_ / 1000, zone).utcoffset()
+
+    days = (day_ms + each * 86_400_000 for each in range(366))
+    return next((each for each in days if offset(each) != offset(each + 86_400_000)), None)
+
+
+def test_about_a_change_of_clocks_it_is_due_when_a_clock_on_the_wall_says(rng):
+    """In any zone; asked from any moment, also from just before a due time, as the scheduler asks."""
+    zones = sorted(available_timezones())
+    places = [(name, ms(f"{day}T00:00Z") - 86_400_000) for name, day in CHANGES]
+    while len(places) < len(CHANGES) + 10:
+        name = rng.choice(zones)
+        change = change_of(ZoneInfo(name), ms(f"{rng.randint(1975, 2037)}-01-01T00:00Z"))
+        places += [(name, change - 12 * HOUR_MS)] if change is not None else []
+    for name, start in places:
+        cron = f"{rng.choice(MINUTE_FIELDS)} {rng.choice(HOUR_FIELDS)} {rng.choice(DAY_FIELDS)}"
+        schedule, end = Schedule.parse(cron, name), start + 60 * HOUR_MS
+        due = due_by_the_clock(schedule.cron, ZoneInfo(name), start, end)
+        shown_as = f"{cron!r} in {name} about {datetime.fromtimestamp(start / 1000, UTC)}"
+        assert schedule.between(start, end) == due, shown_as
+        for each in due if len(due) < 30 else rng.sample(due, 30):
+            assert schedule.after(each - 1) == each, shown_as
+        for moment in [rng.randrange(start, end) for _ in range(10)]:
+            assert schedule.between(moment, end) == [each for each in due if each > moment], shown_as
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "day", "expected"),
+    [
+        ("*/30 0 * * 0", "America/Havana", "2026-03-08", ["03-08T01:00"]),
+        ("0 */6 * * *", "America/Havana", "2026-03-08", ["03-08T01:00", "03-08T06:00", "03-08T12:00", "03-08T18:00"]),
+        ("*/20 3 * * *", "Australia/Lord_Howe", "2026-10-04", ["10-04T03:00", "10-04T03:20", "10-04T03:40"]),
+        ("0 */6 * * *", "Australia/Lord_Howe", "2026-10-04", ["10-04T00:00", "10-04T06:00", "10-04T12:00", "10-04T18:00"]),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-04", ["10-04T02:30"]),
+        ("*/15 2 * * *", "Europe/Berlin", "2026-03-29", ["03-29T03:00"]),
+        ("0 */2 * * *", "Europe/Berlin", "2026-10-25", [f"10-25T{hour:02}:00" for hour in range(0, 24, 2)]),
+        ("*/30 2 * * *", "Europe/Berlin", "2026-10-25", ["10-25T02:00", "10-25T02:30"] * 2),
+    ],
+)  # fmt: skip
+def test_nothing_is_lost_or_doubled_where_clocks_change(cron, zone, day, expected):
+    there = ZoneInfo(zone)
+    start, end = (
+        int(datetime.fromisoformat(f"{day}T{at}").replace(tzinfo=there).timestamp() * 1000) for at in ("00:00", "23:59")
+    )
+    assert shown(Schedule.parse(cron, zone).between(start - 1, end), there) == expected
+
+
+def test_what_comes_again_is_found_from_within_its_first_time():
+    """At 02:50 of the first time, 02:00 to 02:45 are still to come, once more."""
+    due = Schedule.parse("*/15 * * * *", "Europe/Berlin").between(
+        ms("2026-10-25T02:50+02:00"), ms("2026-10-25T02:45+01:00")
+    )
+    assert shown(due) == ["10-25T02:00", "10-25T02:15", "10-25T02:30", "10-25T02:45"]
