@@ -131,3 +131,8 @@ def test_the_focus_stays_where_there_are_no_rows_and_goes_to_those_that_come():
     """,
     )
     assert found == [True, "again", True]
+
+
+def test_a_share_of_nulls_is_none_and_all_only_where_it_is():
+    found = run_view("data", "found.push(...[0, 0.00001, 0.5, 0.333, 0.9999, 1].map(percent));")
+    assert found == ["", "<0.1 % null", "50 % null", "33.3 % null", ">99.9 % null", "100 % null"]

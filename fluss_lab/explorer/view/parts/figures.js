@@ -50,5 +50,8 @@ export const dayClock = (ms, zone, nowMs) => {
   return day === dayOf(nowMs, zone) ? clock(ms, zone) : `${day} ${clock(ms, zone).slice(0, 5)}`;
 };
 
-export const percent = (share) => (!share ? "" : share * 100 < 0.1 ? "<0.1 % null" : `${(share * 100).toFixed(1).replace(".0", "")} % null`);
+export const percent = (share) => {
+  const known = share * 100, text = known < 0.1 ? "<0.1" : known > 99.9 && known < 100 ? ">99.9" : known.toFixed(1).replace(".0", "");
+  return share ? `${text} % null` : "";
+};
 export const plural = (count, noun) => `${number(count)} ${noun}${String(count) === "1" ? "" : "s"}`;
