@@ -94,7 +94,7 @@ export class Explorer {
     this.menu = button("", { class: "icon ghost fx-menu", icon: "menu", title: "Tables", expanded: "false", on: () => this.drawer(!this.isOpen) });
     this.header = new Header(this, this.tabs, this.menu);
     this.banner = h("div", { role: "status" });
-    this.body = h("div", { class: "fx-body", id: `fx-${this.id}-panel`, role: "tabpanel" });
+    this.body = h("div", { class: "fx-body", id: `fx-${this.id}-panel`, role: "tabpanel", tabindex: -1 });
     this.app = h("div", { class: "fx-app" }, this.tree.root, h("div", { class: "fx-scrim", onclick: () => this.drawer(false) }),
       h("main", { class: "fx-main" }, this.banner, this.header.root, this.body, this.code.root));
     this.root = h("div", { class: "fx", "data-lm-suppress-shortcuts": "true" }, this.app, this.live);
@@ -295,7 +295,7 @@ export class Explorer {
     this.body.setAttribute("role", "region");
     this.body.removeAttribute("aria-labelledby");
     this.body.setAttribute("aria-label", PAGE_TITLES[page]);
-    if (this.body.firstChild !== screen.root) this.body.replaceChildren(screen.root);
+    this.put(screen);
     screen.show();
     this.keep();
   }
@@ -326,8 +326,18 @@ export class Explorer {
     this.body.removeAttribute("aria-label");
     const screen = (this.screens[this.tab] ??= new SCREENS[this.tab](this));
     this.body.setAttribute("aria-labelledby", `fx-${this.id}-tab-${this.tab}`);
-    if (this.body.firstChild !== screen.root) this.body.replaceChildren(screen.root);
+    this.put(screen);
     screen.show();
+  }
+
+  /** Shows a screen in place of another; the focus in that one goes to the tab of this one. */
+  put({ root }) {
+    const hadFocus = this.body.contains(document.activeElement);
+    if (this.body.firstChild === root) return;
+    this.body.replaceChildren(root);
+    if (!hadFocus) return;
+    if (this.page) this.body.focus();
+    else this.header.focusTab();
   }
 
   /** Opens the changelog of a bucket at an offset. */

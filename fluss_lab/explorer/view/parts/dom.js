@@ -21,10 +21,17 @@ function put(element, attributes, children) {
 export const h = (tag, attributes, ...children) => put(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => put(document.createElementNS(SVG, tag), attributes, children);
 
-/** Gives an element other children; where nothing would change, it is left alone. */
+const keyed = (part, key) => (key === undefined ? null : [...part.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key && !each.disabled));
+/** What takes the focus where nothing in a part can. */
+const homeOf = (part) => part.closest("[tabindex]");
+
+/** Gives an element other children. The focus in it stays, by the key of what has it, or goes to what is around: lost, the next key would be the notebook's. */
 export function refill(element, ...children) {
+  const active = document.activeElement, hadFocus = active !== element && element.contains(active);
   element.replaceChildren();
-  return put(element, null, children);
+  put(element, null, children);
+  if (hadFocus) (element.contains(active) ? active : keyed(element, active.dataset.key) || homeOf(element))?.focus({ preventScroll: true });
+  return element;
 }
 
 /** Gives an element other children; the place in it and the focus stay, by the keys of what has it. */
@@ -34,20 +41,16 @@ export function redraw(element, ...children) {
   refill(element, ...children);
   element.scrollTop = where;
   if (!active) return;
-  const keyed = [...element.querySelectorAll("[data-key]")];
-  (keyed.find((each) => each.dataset.key === key && !each.disabled) || keyed.find((each) => each.dataset.key === rowKey))?.focus();
+  (keyed(element, key) || keyed(element, rowKey))?.focus();
 }
 
-/**
- * Draws parts anew. The focus in one of them stays, by the key of what has it; else `other` says where it goes: lost, the next key
- * would be the notebook's.
- */
+/** Draws parts anew. The focus in one of them stays, by the key of what has it; else `other` says where it goes. */
 export function keepFocus(parts, draw, other) {
   const active = document.activeElement, part = parts.find((each) => each.contains(active));
   draw();
   const now = document.activeElement;
-  if (!part || (now !== document.body && now !== part)) return;
-  const same = active === part ? null : active.isConnected ? active : part.querySelector(`[data-key="${active.dataset.key}"]`);
+  if (!part || (now === active && now !== part) || ![document.body, part, homeOf(part)].includes(now)) return;
+  const same = active === part ? null : active.isConnected ? active : keyed(part, active.dataset.key);
   (same || other())?.focus();
 }
 

@@ -250,7 +250,7 @@ export class Changelog {
   }
 
   draw() {
-    if (!this.tail && this.answer) keepFocus([this.status, this.list.root], () => this.drawRecords(this.answer), () => this.list.root);
+    if (!this.tail && this.answer) keepFocus([this.status, this.list.root], () => this.drawRecords(this.answer), () => this.list.root.querySelector("tr.pick") || this.list.root);
   }
 
   drawRecords(answer) {

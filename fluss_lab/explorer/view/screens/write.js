@@ -1,6 +1,6 @@
 // The screen Write: one record typed into a form, checked beside the row that there is, and written.
 
-import { button, h, refill, segmented, shownValue } from "../parts/dom.js";
+import { button, h, keepFocus, refill, segmented, shownValue } from "../parts/dom.js";
 import { clickName } from "../parts/actions.js";
 import { number, plural } from "../parts/figures.js";
 
@@ -21,7 +21,7 @@ export class Write {
     this.parts = new Map();
     this.bar = h("div", { class: "bar" });
     this.status = h("div", { class: "status", role: "status" });
-    this.hold = h("div", { class: "fx-scroll" });
+    this.hold = h("div", { class: "fx-scroll", tabindex: -1 });
     this.root = h("div", { class: "fx-col" }, this.bar, this.status, this.hold);
   }
 
@@ -40,12 +40,12 @@ export class Write {
     this.explorer.ask("form", "form", {}, (answer) => {
       if (answer.error) {
         this.isRefused = !answer.error.retriable;
-        return void refill(this.hold, this.explorer.errorView(answer.error, () => this.askForm()));
+        return void keepFocus([this.hold], () => refill(this.hold, this.explorer.errorView(answer.error, () => this.askForm())), () => this.hold.querySelector("button"));
       }
       this.form = answer;
       this.setCode(answer.code);
       this.drawBar();
-      this.drawForm();
+      keepFocus([this.hold], () => this.drawForm(), () => this.hold.querySelector("input"));
       return this.check();
     });
     if (!this.form) refill(this.hold, h("p", { class: "sm mut pad" }, this.explorer.isStatic ? "Nothing can be written in a saved view: run the cell to write." : this.explorer.waitingText()));
@@ -110,9 +110,13 @@ export class Write {
   // -- the form ------------------------------------------------------------------------------------------------------
 
   drawForm() {
-    const fields = this.form.fields.filter((field) => this.mode !== "delete" || field.is_key);
+    const fields = this.form.fields.filter((field) => this.mode !== "delete" || field.is_key), { activeElement } = document;
+    const [typed] = [...this.parts].find(([, { input }]) => input === activeElement) || [];
     this.parts.clear();
     refill(this.hold, h("form", { class: "form", onsubmit: (event) => event.preventDefault() }, fields.map((field, at) => this.row(field, at))));
+    const part = this.parts.get(typed);
+    if (part) part.input.focus();
+    if (part && activeElement.setSelectionRange) part.input.setSelectionRange(activeElement.selectionStart, activeElement.selectionEnd);
     this.drawNotes();
   }
 
