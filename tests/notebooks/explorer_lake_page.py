@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import sys
 
+from tests.notebooks.explorer_matrix_page import CUT
 from tests.notebooks.explorer_visit import Visit, visit_explorer
 
 #: Windows in which the explorer is 1,400 and 760 px wide.
 SIZES = ((1832, 1000), (1192, 1000))
+#: Windows in which it is between them: as narrow as it may be beside its tree, and a little wider.
+BETWEEN = (1352, 1400, 1600)
 PARTS = ("Files", "Manifests", "Partitions", "Schemas", "Refs")
 
 FOCUS = "() => document.activeElement.getAttribute('aria-label')"
@@ -194,6 +197,23 @@ def differences(visit: Visit) -> None:
     found["compares_again"] = visit.until(lambda: fx.locator("mark").count() > 3)
 
 
+def between(visit: Visit) -> None:
+    """Look for controls that are cut off at widths between those of the pictures."""
+    found, fx = visit.found, visit.fx
+    found["cut_off"] = []
+    for width in BETWEEN:
+        visit.resize(width, 1000)
+        open_lake(visit, "shop.flights")
+        found["cut_off"] += [f"{each} at {width}" for each in visit.page.evaluate(CUT)]
+        visit.table("shop.planes")
+        visit.tab("Diff")
+        visit.until(lambda: fx.get_by_label("Before").input_value() != "")
+        compare(visit)
+        visit.until(lambda: fx.locator("mark").count() > 0)
+        found["cut_off"] += [f"{each} at {width}" for each in visit.page.evaluate(CUT)]
+    visit.resize(*SIZES[0])
+
+
 def damaged(visit: Visit) -> None:
     """The lake's metadata are away, and there again."""
     found, fx = visit.found, visit.fx
@@ -223,5 +243,5 @@ def compacted(visit: Visit) -> None:
 
 
 if __name__ == "__main__":
-    parts = (looks, time_line, many, differences, damaged, compacted) if sys.argv[4] == "light" else (looks,)
+    parts = (looks, time_line, many, differences, between, damaged, compacted) if sys.argv[4] == "light" else (looks,)
     print(json.dumps(visit_explorer(parts, *sys.argv[1:])))

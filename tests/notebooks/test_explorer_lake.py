@@ -169,6 +169,10 @@ def test_a_lake_that_cannot_be_read_is_the_error_and_is_read_again(used):
     assert used["again_ms"] >= 0
 
 
+def test_no_control_is_cut_off_at_any_width_beside_the_tree(used):
+    assert used["cut_off"] == []
+
+
 def test_a_compaction_by_hand_is_on_the_time_line(used):
     assert used["compacted_ms"] >= 0
     added, status = used["compacted"]

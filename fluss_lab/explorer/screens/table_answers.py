@@ -144,6 +144,7 @@ class TableAnswers:
             "path": path,
             "table_id": str(info.table_id),
             "schema_id": info.schema_id,
+            "modified_ms": info.modified_ms,
             "kind": _kind(info),
             "key": [name for name in key if self._mask.shows(name)],
             "state": _STATES[facts.rank],

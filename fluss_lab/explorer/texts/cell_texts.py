@@ -108,12 +108,17 @@ def _taken_texts(
 def _inner_texts(values: pa.Array, zone: dt.tzinfo | None, length_max: int) -> list[tuple[str, bool]]:
     """Return the texts of values within others, texts in quotes, and whether each is cut."""
     texts, cut = cell_texts(values, zone, length_max)
-    quote = '"' if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else ""
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     shortened = set(cut)
     return [
-        ("null" if text is None else f"{quote}{text}{quote}", position in shortened)
+        ("null" if text is None else _quoted(text) if is_text else text, position in shortened)
         for position, text in enumerate(texts)
     ]
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes, those within it marked: else one text could be read as two."""
+    return f'"{text.replace(chr(34), chr(92) + chr(34))}"'
 
 
 def _joined(
@@ -180,7 +185,8 @@ def _moment_text(value: int, scale: int, zone: dt.tzinfo | None, *, is_zoned: bo
         if is_zoned:
             moment = moment.astimezone(zone)
     except (OverflowError, ValueError):
-        return f"{seconds} s after 1970"
+        past, part = divmod(abs(value), scale)
+        return f"{'-' if value < 0 else ''}{past}{_fraction(part, scale)} s after 1970"
     return f"{moment:%Y-%m-%d %H:%M:%S}".rjust(19, "0") + _fraction(part, scale)
 
 

@@ -195,7 +195,7 @@ export class Explorer {
       this.headAt = answer.now_ms;
       this.clockSkew = answer.now_ms - Date.now();
       const { schema, schemaError } = this.data, { pauses } = this.channel;
-      if (!before || before.schema_id !== answer.schema_id || ((!schema || schemaError) && !this.channel.isWaiting("schema") && pauses.isDue("schema"))) this.askSchema();
+      if (!before || before.modified_ms !== answer.modified_ms || before.schema_id !== answer.schema_id || ((!schema || schemaError) && !this.channel.isWaiting("schema") && pauses.isDue("schema"))) this.askSchema();
       if (!before || ["rows", "lake_rows", "log_records", "buckets"].some((name) => before[name] !== answer[name])) this.data.hasMoved = true;
       if ((this.data.hasMoved || !this.data.buckets) && pauses.isDue("buckets")) this.askBuckets();
       this.actions.heard(answer);
@@ -398,7 +398,9 @@ export class Explorer {
   }
 
   copy(text) {
-    navigator.clipboard.writeText(text).then(() => this.say("Copied"), () => this.say("The browser does not allow copying"));
+    // Pages from other machines without TLS have no clipboard.
+    const copied = navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject(new Error("none"));
+    copied.then(() => this.say("Copied"), () => this.say("The browser does not allow copying"));
   }
 
   say(text) {

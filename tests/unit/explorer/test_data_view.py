@@ -2,6 +2,7 @@
 
 import pytest
 
+from fluss_lab.model.times import format_size
 from tests.unit.explorer.view_kit import run_view
 
 #: What each question for rows names as its moment.
@@ -136,3 +137,75 @@ def test_the_focus_stays_where_there_are_no_rows_and_goes_to_those_that_come():
 def test_a_share_of_nulls_is_none_and_all_only_where_it_is():
     found = run_view("data", "found.push(...[0, 0.00001, 0.5, 0.333, 0.9999, 1].map(percent));")
     assert found == ["", "<0.1 % null", "50 % null", "33.3 % null", ">99.9 % null", "100 % null"]
+
+
+def test_sizes_are_those_of_the_texts_that_python_makes(rng):
+    sizes = [
+        0,
+        1,
+        1_023,
+        1_024,
+        12_976,
+        102_400,
+        8_740_000,
+        2**30,
+        252 * 2**30,
+        *(rng.randrange(2**50) for _ in range(200)),
+    ]
+    told = run_view("data", f"found.push(...{sizes}.map(bytes), bytes(null), bytes('2048'));")
+    assert told == [*map(format_size, sizes), "–", "2.0 kB"]
+
+
+def test_every_digit_of_a_number_has_room():
+    """A browser says how wide ten digits are: here 100 pixels."""
+    (widths,) = run_view(
+        "data",
+        """
+    tell("schema", { ...SCHEMA, columns: [column("id", "number"), column("text", "text"), column("at", "time")] });
+    tell("page", { ...PAGE, columns: ["id", "text", "at"], cells: [["4611686018427387904", "x".repeat(90), "1".repeat(90)], ["2", "b", ""]] });
+    found.push(screen().grid.columns.map(({ width }) => width));
+    """,
+    )
+    assert widths == [208, 320, 200]
+
+
+def test_a_cell_that_is_scrolled_away_is_not_said_to_be_the_active_one():
+    found = run_view(
+        "data",
+        """
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    pass(20);
+    const { grid } = screen(), active = () => grid.root.getAttribute("aria-activedescendant");
+    grid.root.focus();
+    found.push(active());
+    grid.column = 7;
+    grid.later();
+    pass(20);
+    found.push(active());
+    """,
+    )
+    assert found == ["fx-1-cell", None]
+
+
+def test_one_column_at_least_is_shown():
+    found = run_view(
+        "data",
+        """
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    press(screen().columnsButton);
+    const apply = () => named(screen().popover, "Apply"), boxes = screen().popover.querySelectorAll("label").map((label) => label.firstChild);
+    const check = (box, is) => {
+      box.checked = is;
+      box.fire("change");
+      found.push(apply().disabled);
+    };
+    check(boxes[0], false);
+    check(boxes[1], false);
+    check(boxes[1], true);
+    apply().click();
+    found.push(screen().shownColumns());
+    """,
+    )
+    assert found == [False, True, False, ["text"]]

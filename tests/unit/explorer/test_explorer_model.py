@@ -89,7 +89,7 @@ def test_the_head_of_a_table(model, flights):
     head = ask(model, "head", table="shop.flights")
     facts = {"rows": "900", "lake_rows": "600", "log_records": "900", "lag_records": "300", "lake_enabled": True}
     assert {name: head[name] for name in facts} == facts
-    assert head["table_id"] == str(flights.info.table_id)
+    assert (head["table_id"], head["modified_ms"]) == (str(flights.info.table_id), flights.info.modified_ms)
     assert (head["kind"], head["buckets"], head["partitions"]) == ("log", 6, 3)
 
 

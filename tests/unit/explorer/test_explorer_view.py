@@ -59,3 +59,40 @@ def test_tree_and_head_alone_say_whether_the_server_is_there():
     )
     assert (lake_away, tree_away, still_away, back, head_away) == (False, True, True, False, True)
     assert said.startswith("No answer at present")
+
+
+def test_properties_that_are_altered_are_shown():
+    """The columns stay the same: their version does not tell."""
+    before, asked, after = run_view(
+        "overview",
+        """
+    const of = (value) => ({ ...SCHEMA, properties: [["log.ttl", value, false]] }), asked = () => sent.filter((each) => each.kind === "schema").length;
+    tell("schema", of("7d"));
+    polled();
+    found.push(screen().side.textContent);
+    const count = asked();
+    polled({ ...HEAD, modified_ms: 2 });
+    tell("schema", of("3d"));
+    polled({ ...HEAD, modified_ms: 2 });
+    found.push(asked() - count, screen().side.textContent);
+    """,
+    )
+    assert "log.ttl7d" in before
+    assert asked == 1
+    assert "log.ttl3d" in after
+
+
+def test_where_there_is_no_clipboard_it_is_said():
+    """Browsers have none in pages of other machines without TLS."""
+    found = run_view(
+        "overview",
+        """
+    Object.defineProperty(globalThis, "navigator", { value: {}, configurable: true });
+    explorer.copy("text");
+    await null;
+    await null;
+    await null;
+    found.push(said());
+    """,
+    )
+    assert found == ["The browser does not allow copying"]

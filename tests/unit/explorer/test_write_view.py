@@ -35,3 +35,18 @@ def test_columns_may_be_called_as_what_every_object_has():
     assert sent == [["id", "1"], ["constructor", "c"], ["__proto__", "p"]]
     assert focused == "toString"
     assert shown == ["expected a text", "1 field does not fit"]
+
+
+def test_what_was_checked_for_another_kind_of_write_is_not_shown_beside_this_one():
+    notes = run_view(
+        "write",
+        f"const NAMES = {NAMES};"
+        + FORM.replace("delete: null", 'delete: "This table forbids deletes"')
+        + """
+    const asked = lastOf("write");
+    screen().bar.querySelector('[data-value="delete"]').click();
+    tell("write", { ...answer, now: { id: "1", text: "t" } });
+    found.push(screen().parts.get("id").note.textContent, screen().status.textContent);
+    """,
+    )
+    assert notes == ["it is the key", "This table forbids deletes"]

@@ -22,11 +22,12 @@ export const age = (ms) => {
   return seconds < 129600 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86400).toFixed(1)} d`;
 };
 
+/** A size in the units of the texts that Python makes: of 1,024 each. */
 export const bytes = (count) => {
   if (count == null) return "–";
-  if (count < 1000) return `${count} B`;
-  const [amount, unit] = count < 1e6 ? [count / 1e3, "kB"] : count < 1e9 ? [count / 1e6, "MB"] : [count / 1e9, "GB"];
-  return `${amount.toFixed(amount < 10 ? 1 : 0)} ${unit}`;
+  let size = Number(count), unit = 0;
+  for (; size >= 1024 && unit < 3; unit++) size /= 1024;
+  return `${unit && size < 100 ? size.toFixed(1) : size.toFixed(0)} ${["B", "kB", "MB", "GB"][unit]}`;
 };
 
 /** How large a text is on its way, in UTF-8. */

@@ -47,6 +47,8 @@ export class Grid {
     const cell = this.body.querySelector(`[id="${this.o.id}-cell"]`), hasFocus = document.activeElement === this.root;
     if (cell) cell.classList.toggle("cur", hasFocus);
     if (cell && hasFocus) this.root.setAttribute("aria-activedescendant", cell.id);
+    // What is scrolled away is not there.
+    else this.root.removeAttribute("aria-activedescendant");
   }
 
   /** Shows other columns: `{name, width, isNumber}`. */
@@ -207,7 +209,7 @@ export class Grid {
       const value = gutter === undefined ? undefined : o.cell(i, column);
       if (value === undefined) isMissing = true;
       const isHere = i === this.row && from + k === this.column;
-      const text = typeof value === "string" && value.length * 6.5 > column.width ? value : null;
+      const text = typeof value === "string" && value.length * 6 > column.width ? value : null;
       return h(
         "div",
         {

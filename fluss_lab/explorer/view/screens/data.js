@@ -152,9 +152,18 @@ export class Data {
     this.measure();
   }
 
+  /** How wide a digit is: no digit of a number may be cut off where there is room for it. */
+  measureDigit() {
+    const digits = h("span", { class: "fx-digits" }, "0".repeat(10));
+    this.root.append(digits);
+    this.digitPx = Math.max(6.7, digits.getBoundingClientRect().width / 10);
+    digits.remove();
+  }
+
   /** Widths by what is in the first rows; they stay as long as the grid does. */
   measure() {
     const rows = Math.min(60, this.grid.count || 0);
+    this.measureDigit();
     this.widths ??= new Map();
     this.grid.setColumns(this.columns().map((column) => {
       const known = this.widths.get(column.name);
@@ -163,7 +172,7 @@ export class Data {
         let longest = 0;
         for (let i = 0; i < rows; i++) longest = Math.max(longest, (this.store.text(i, column.name) || "").length);
         const named = Math.max(column.name.length * 7.8, (column.type.length + 10) * 6.3);
-        width = Math.round(Math.min(column.kind === "text" || column.kind === "other" ? 320 : 200, Math.max(68, Math.min(260, named) + 18, longest * 6.7 + 18)));
+        width = Math.round(Math.min(column.kind === "bool" || column.kind === "time" ? 200 : 320, Math.max(68, Math.min(260, named) + 18, longest * this.digitPx + 18)));
         if (longest) this.widths.set(column.name, width);
       }
       return { ...column, width, isNumber: column.kind === "number" };

@@ -82,7 +82,7 @@ export class Diff {
       this.drawKind();
     }) : null;
     const run = this.isRunning ? button("Cancel", { icon: "x", key: "run", on: () => this.cancel() }) : button("Compare", { class: "pri", key: "run", on: () => this.compare() });
-    refill(this.bar, h("span", { class: "mut sm hide-n" }, "before"), this.before, h("span", { class: "mut", "aria-hidden": "true" }, "→"), h("span", { class: "mut sm hide-n" }, "after"), this.after,
+    refill(this.bar, h("span", { class: "mut sm hide-l" }, "before"), this.before, h("span", { class: "mut", "aria-hidden": "true" }, "→"), h("span", { class: "mut sm hide-l" }, "after"), this.after,
       button("Swap", { class: "hide-n", key: "swap", on: () => this.swap() }), run, h("span", { class: "sp" }), kinds);
     if (focused) (this.bar.contains(focused) ? focused : this.bar.querySelector(`[data-key="${focused.dataset.key}"]`))?.focus();
   }

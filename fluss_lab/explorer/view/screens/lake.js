@@ -106,7 +106,7 @@ export class Lake {
 
   drawStatus() {
     const { answer, snapshots } = this, isAll = !answer.older && !answer.newer, others = snapshots.some((each) => !["round", "compaction"].includes(kindOf(each)));
-    const expired = answer.expired == null ? "" : `, ${number(answer.expired)} expired`, legend = isAll ? "st hide-n" : "st hide-l";
+    const expired = answer.expired == null ? "" : `, ${number(answer.expired)} expired`, legend = "st hide-l";
     const count = isAll ? [h("b", null, number(answer.held)), answer.held === 1 ? " snapshot held" : " snapshots held", expired]
       : [h("b", null, `${number(answer.older + 1)}–${number(answer.older + snapshots.length)}`), ` of ${number(answer.held)} snapshots`, h("span", { class: "hide-n" }, expired)];
     const focused = this.status.contains(document.activeElement) ? document.activeElement : null;

@@ -89,7 +89,7 @@ export class Tiering {
     const step = (name, kind) => h("li", { class: name === state ? "cur" : "", "aria-current": name === state ? "step" : null }, h("span", { class: kind }, name));
     const now = explorer.nowMs(), due = answer.due_ms == null ? "" : answer.due_ms > now ? `, due in ${age(answer.due_ms - now)}` : `, due since ${age(now - answer.due_ms)}`;
     const text = state === "Tiering" ? `epoch ${run && run.progress && run.progress.epoch != null ? run.progress.epoch : answer.epoch}, ${run ? "begun from here" : "held elsewhere"}` : answer.epoch == null ? "" : `epoch ${answer.epoch}${due}`;
-    refill(this.bar, h("ol", { class: "steps", "aria-label": "State machine" }, STATES_IN_ORDER.map((name) => step(name)), state === "Failed" ? step("Failed", "bad") : null), h("span", { class: "sp" }), h("span", { class: "mut sm hide-n" }, text));
+    refill(this.bar, h("ol", { class: "steps", "aria-label": "State machine" }, STATES_IN_ORDER.map((name) => step(name)), state === "Failed" ? step("Failed", "bad") : null), h("span", { class: "sp" }), h("span", { class: "mut sm cut hide-n" }, text));
     const said = `${plural(answer.rounds.length, "round")}${answer.state === "Tiering" && !run ? ", one is under way elsewhere" : ""}`;
     if (this.said.textContent !== said) refill(this.said, said);
   }
@@ -101,11 +101,10 @@ export class Tiering {
     this.troubleKey = key;
     if (!error) return void refill(this.trouble);
     const since = error.since_ms == null ? "" : ` since ${explorer.when(error.since_ms)}`;
-    const copy = () => navigator.clipboard.writeText(error.command).then(() => explorer.say("Copied"), () => explorer.say("The browser does not allow copying"));
     refill(this.trouble, h("div", { class: "sec" }, h("div", { class: "note", role: "alert" }, h("span", { class: "bad" }, icon("warn")),
       h("div", { class: "fx-told" }, h("p", null, h("b", null, error.class || "The coordinator gave the round up"), `${since}, ${plural(error.attempts, "attempt")}.`), h("p", { class: "mono" }, error.text),
         h("p", null, `What to do: ${error.todo}.`), h("p", { class: "mono" }, error.command),
-        h("div", { class: "fx-row" }, button(`Copy “${error.command.split(" --folder ")[0]}”`, { class: "sm", icon: "copy", on: copy, key: "copy" }), explorer.hasTab("lake") ? button("Show the lake", { class: "sm", on: () => explorer.openTab("lake") }) : null)))));
+        h("div", { class: "fx-row" }, button(`Copy “${error.command.split(" --folder ")[0]}”`, { class: "sm", icon: "copy", on: () => explorer.copy(error.command), key: "copy" }), explorer.hasTab("lake") ? button("Show the lake", { class: "sm", on: () => explorer.openTab("lake") }) : null)))));
   }
 
   drawRound() {

@@ -67,6 +67,7 @@ export class Write {
     const isKeyed = this.form.refused.append === undefined, change = (made) => {
       made();
       this.checked = null;
+      this.explorer.channel.drop("check");
       this.tried = false;
       this.drawBar();
       this.drawForm();
