@@ -70,6 +70,8 @@ class SinkCommit:
             if intent is not None and intent.batch_id <= state.done:
                 self._folder.clear(state.done)
                 intent = None
+            if intent is not None:
+                self._check_table(intent.table_id, intent.created_ms)
             if batch_id > state.done:
                 self._write(batch_id, staged, state, intent)
             # What tasks staged for a batch that was written down or done before.
@@ -87,23 +89,27 @@ class SinkCommit:
         return state or SinkState(self._info.table_id, query)
 
     def _check_state(self, state: SinkState, query: str) -> SinkState:
-        if state.table_id != self._info.table_id:
-            raise TableNotFoundError(
-                f"write to {self._info.path}: expected the table with id {state.table_id}, found id {self._info.table_id}: "
-                "it was dropped and made again; start a new query, with a new checkpoint"
-            )
-        if state.created_ms is not None and state.created_ms != self._info.created_ms:
-            raise TableNotFoundError(
-                f"write to {self._info.path}: expected the table that was made at {format_moment(state.created_ms)}, found one of the "
-                f"same id that was made at {format_moment(self._info.created_ms)}: it is another lab's; start a new query, with a new "
-                "checkpoint"
-            )
+        self._check_table(state.table_id, state.created_ms)
         if state.query != query:
             raise InvalidRequestError(
                 f"{self._folder.path}: expected batches of query {state.query!r}, found query {query!r}: a new query would "
                 "have its first batches taken for those that the old one wrote; give it a folder of its own"
             )
         return replace(state, created_ms=self._info.created_ms)
+
+    def _check_table(self, table_id: int | None, created_ms: int | None) -> None:
+        """See that the table is the one that notes are of; what they do not say is None."""
+        if table_id is not None and table_id != self._info.table_id:
+            raise TableNotFoundError(
+                f"write to {self._info.path}: expected the table with id {table_id}, found id {self._info.table_id}: it was dropped "
+                "and made again; start a new query, with a new checkpoint"
+            )
+        if created_ms is not None and created_ms != self._info.created_ms:
+            raise TableNotFoundError(
+                f"write to {self._info.path}: expected the table that was made at {format_moment(created_ms)}, found one of the same "
+                f"id that was made at {format_moment(self._info.created_ms)}: it is another lab's; start a new query, with a new "
+                "checkpoint"
+            )
 
     def _write(self, batch_id: int, staged: Sequence[StagedFile], state: SinkState, intent: Intent | None) -> None:
         if intent is None:
@@ -174,7 +180,9 @@ class SinkCommit:
         names = tuple((each.name, each.size_bytes) for each in files)
         # The table may have got columns since tasks staged its rows.
         schema_id = files[0].schema_id if files else self._info.schema_id
-        return Intent(batch_id, schema_id, self._form.targets, names, tuple(buckets))
+        return Intent(
+            batch_id, schema_id, self._form.targets, names, tuple(buckets), self._info.table_id, self._info.created_ms
+        )
 
     def _usual_writer(self, state: SinkState) -> int:
         """Return the writer id for buckets that are met for the first time: one for all, as long as none was forgotten."""

@@ -90,6 +90,8 @@ class Intent:
         targets: Columns of a partial update; None: all.
         files: Name and bytes of each staged file.
         buckets: What goes where.
+        table_id: The table that it is for: there may be no `SinkState` yet. None: an older release wrote the notes.
+        created_ms: When that table was made, as in `SinkState`.
     """
 
     batch_id: int
@@ -97,6 +99,8 @@ class Intent:
     targets: tuple[str, ...] | None
     files: tuple[tuple[str, int], ...]
     buckets: tuple[IntentBucket, ...]
+    table_id: int | None = None
+    created_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ class _Intent(msgspec.Struct):
     files: tuple[tuple[str, int], ...]
     buckets: list[tuple[int | None, str | None, int, int, int, int, tuple[tuple[int, int, int], ...]]]
     targets: tuple[str, ...] | None
+    table_id: Whole | None = None
+    created_ms: Whole | None = None
 
 
 class _Progress(msgspec.Struct):
@@ -219,7 +225,9 @@ class SinkFolder:
             IntentBucket(TableBucket(table_id, partition_id, number), partition, writer_id, sequence, log_end, runs)
             for partition_id, partition, number, writer_id, sequence, log_end, runs in found.buckets
         )
-        return Intent(found.batch_id, found.schema_id, found.targets, found.files, buckets)
+        return Intent(
+            found.batch_id, found.schema_id, found.targets, found.files, buckets, found.table_id, found.created_ms
+        )
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what a batch is made of."""
@@ -228,7 +236,10 @@ class SinkFolder:
              each.runs)
             for each in intent.buckets
         ]  # fmt: skip
-        self._write("intent.json", _Intent(intent.batch_id, intent.schema_id, intent.files, buckets, intent.targets))
+        value = _Intent(
+            intent.batch_id, intent.schema_id, intent.files, buckets, intent.targets, intent.table_id, intent.created_ms
+        )
+        self._write("intent.json", value)
 
     def positions(self, intent: Intent) -> list[SendPosition]:
         """Return how far each bucket's part of a batch is known to be sent."""

@@ -68,6 +68,41 @@ def test_a_table_of_a_lab_that_was_made_anew_is_refused(make):
     complete(sink, 2)
 
 
+@pytest.mark.parametrize("kind", ["log", "keyed"])
+@pytest.mark.parametrize("step", ["sink.intent.after", "sink.done.before"])
+def test_a_first_batch_under_way_is_of_the_table_that_it_was_written_down_for(make, cluster, kind, step):
+    """No batch is noted as done yet: what of it was sent went to a table that is no more."""
+    sink = make(**KINDS[kind])
+    failpoints.arm(step, "error")
+    with pytest.raises(FailpointError):
+        sink.run(0, [[rows(*range(10))]])
+    failpoints.disarm()
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    intent = folder.intent(sink.info.table_id)
+    folder.write_intent(replace(intent, created_ms=intent.created_ms - 1))
+    with pytest.raises(TableNotFoundError, match=r"made at .* made at .*another lab"):
+        sink.run(0, [[rows(*range(10))]])
+    folder.write_intent(intent)
+    admin = cluster.connection.admin()
+    admin.drop_table(sink.path)
+    again = admin.create_table(sink.path, sink.info.descriptor)
+    with pytest.raises(TableNotFoundError, match="made again"):
+        sink.run(0, [[rows(*range(10))]])
+    assert (intent.table_id, sink.rows()) == (again.table_id - 1, [])
+
+
+def test_a_batch_that_an_older_release_wrote_down_is_gone_on_with(make):
+    sink = make()
+    failpoints.arm("sink.intent.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(0, [[rows(*range(10))]])
+    failpoints.disarm()
+    folder = SinkFolder(sink.folder / "_fluss_sink")
+    folder.write_intent(replace(folder.intent(sink.info.table_id), table_id=None, created_ms=None))
+    sink.run(0, [[rows(*range(10))]])
+    complete(sink, 10)
+
+
 def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
     sink = make()
     sink.run(0, [[rows(7)]])
