@@ -44,11 +44,11 @@ class NamedRelations:
 
     def add(self, frame: DataFrame) -> str:
         """Return the name by which ``FROM name()`` is a frame now."""
-        name = f"{_FUNCTION}{uuid.uuid4().hex}"
+        name = f"{_FUNCTION}{uuid.uuid4().hex}{self._suffix}"
         jvm: Any = self._session._jvm
         # A map with a default is a function that returns it, whatever it is called with.
         functions = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        registry = self._session._jsparkSession.sessionState().tableFunctionRegistry()
+        registry = self._functions()
         registry.createOrReplaceTempFunction(name, functions.withDefaultValue(analysed_plan(frame)), "scala_udf")
         self._names.append(name)
         return name
@@ -60,16 +60,28 @@ class NamedRelations:
         self._views.append(name)
         return name
 
-    def keep(self) -> None:
-        """Have them stay as long as the session; views until another statement makes the view that they stand in."""
+    def keep(self, text: str) -> None:
+        """Have them stay as long as the session, or until another statement makes the view anew that they stand in.
+
+        Args:
+            text: The statement, with their names in it.
+        """
         if self._suffix:
             # What that view was before is no more, and nothing else has the names of these.
             catalog = self._session._jsparkSession.sessionState().catalog()
-            kept = {str(each.table()) for each in each_of(catalog.listLocalTempViews(f"{_VIEW}*{self._suffix}"))}
-            for view in kept - set(self._views):
-                self._session.catalog.dropTempView(view)
+            views = [str(each.table()) for each in each_of(catalog.listLocalTempViews(f"{_VIEW}*{self._suffix}"))]
+            for view in views:
+                if view not in text:
+                    self._session.catalog.dropTempView(view)
+            names = [str(each.funcName()) for each in each_of(self._functions().listFunction())]
+            for name in names:
+                if name.startswith(_FUNCTION) and name.endswith(self._suffix) and name not in text:
+                    catalog.dropTempFunction(name, True)
         self._names.clear()
         self._views.clear()
+
+    def _functions(self) -> Any:
+        return self._session._jsparkSession.sessionState().tableFunctionRegistry()
 
 
 def analysed_plan(frame: DataFrame) -> Any:

@@ -18,8 +18,8 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/spark_sql.py",
-        "            if key[0] in contested\n",
-        "            if key[0] in contested and not views\n",
+        "    contested = found.contested()\n",
+        "    contested = found.contested() & set()\n",
         (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
     ),
     Mutant(

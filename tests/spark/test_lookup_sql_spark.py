@@ -209,6 +209,22 @@ def test_streams_are_joined(lab, tmp_path):
     assert sorted(found) == [(n, f"m{n % 5}" if n % 2 == 0 and 1990 + n % 20 > 1991 else None) for n in range(10)]
 
 
+def test_a_view_of_lookup_joins_that_is_made_anew_leaves_no_functions(lab):
+    session = lab.spark
+    registry = session._jsparkSession.sessionState().tableFunctionRegistry()
+    text = f"""create or replace temporary view twice as select f.id, q.model from nyc.flights f
+        join nyc.planes {NOW} p on concat(f.tailnum, '') = p.tailnum join nyc.planes {NOW} q on p.tailnum = q.tailnum"""
+    before = registry.listFunction().size()
+    counts = []
+    for _ in range(2):
+        lab.sql(text)
+        counts.append((session.table("twice").count(), registry.listFunction().size()))
+    assert counts[0] == counts[1]
+    lab.sql("create or replace temporary view twice as select 1 as id")
+    assert registry.listFunction().size() == before
+    session.catalog.dropTempView("twice")
+
+
 def test_every_way_to_run_a_statement_knows_lookup_joins(lab):
     text = (
         f"select count(p.model) n from nyc.flights f join nyc.planes {NOW} p on f.tailnum = p.tailnum and f.id < {{}}"

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from fluss_lab.spark.named_relations import each_of
 from fluss_lab.spark.source.spark_sql import sql
 
 pytestmark = pytest.mark.spark
@@ -91,6 +92,10 @@ def test_tables_are_known_by_their_paths(session, run, text, rows):
          "old.flights.id = 4 order by 1", [(1,), (4,)]),
         ("select count(*) from nyc.flights where nyc.flights.id = (select max(nyc.flights.id) from nyc.flights, old.flights)", [(1,)]),
         ("select nyc.flights.id from nyc.flights as flights where nyc.flights.id = 2", [(2,)]),
+        ("select nyc.flights.id, old.flights.id from nyc.flights tablesample (100 percent) repeatable (3) join old.flights "
+         "on nyc.flights.id = old.flights.id", [(2, 2)]),
+        ("select count(nyc.flights.id), count(distinct old.flights.id) from nyc.flights tablesample (2 rows), "
+         "old.flights tablesample /* ( */ (1 rows)", [(2, 1)]),
     ],
 )  # fmt: skip
 def test_tables_of_one_name_in_several_databases_are_told_apart(session, run, text, rows):
@@ -104,7 +109,7 @@ def test_tables_of_one_name_in_several_databases_are_told_apart(session, run, te
     [
         "select nyc.flights.id from nyc.flights f, old.flights",
         "select nyc.flights.id from old.flights where exists (select 1 from nyc.flights)",
-        "select nyc.flights.id from nyc.flights tablesample (2 rows), old.flights",
+        "select nyc.flights.nope from nyc.flights tablesample (2 rows), old.flights",
         "select flights.id from nyc.flights, old.flights where nyc.flights.id = old.flights.id",
     ],
 )
@@ -140,9 +145,7 @@ def _private_views(session):
 
 
 def test_a_view_made_anew_leaves_nothing_of_what_it_was(session, run):
-    other = (
-        "create temporary view other as select old.flights.id from old.flights, nyc.flights where nyc.flights.id = 2"
-    )
+    other = "create temporary view other as select o.id from old.flights o, nyc.flights where nyc.flights.id = 2"
     try:
         run(other)
         for text in ("select id from nyc.flights", "select p.id from nyc.planes p, nyc.flights f where p.id = f.id"):
@@ -157,6 +160,29 @@ def test_a_view_made_anew_leaves_nothing_of_what_it_was(session, run):
         assert run("select * from other order by 1") == [(2,), (4,)]
     finally:
         for name in ("mine", "other", *_private_views(session)):
+            session.catalog.dropTempView(name)
+
+
+def _private_functions(session):
+    names = (
+        str(each.funcName())
+        for each in each_of(session._jsparkSession.sessionState().tableFunctionRegistry().listFunction())
+    )
+    return [name for name in names if name.startswith("__fluss_lab_")]
+
+
+def test_a_view_of_tables_of_one_name_that_is_made_anew_leaves_no_functions(session, run):
+    text = "select nyc.flights.id from nyc.flights join old.flights on nyc.flights.id = old.flights.id"
+    before = len(_private_functions(session))
+    try:
+        for _ in range(3):
+            run(f"create or replace temporary view mine as {text}")
+            assert run("select * from mine") == [(2,)]
+        assert len(_private_functions(session)) == before + 2
+        run("create or replace temporary view mine as select 1 as id")
+        assert len(_private_functions(session)) == before
+    finally:
+        for name in ("mine", *_private_views(session)):
             session.catalog.dropTempView(name)
 
 

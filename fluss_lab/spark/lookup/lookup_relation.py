@@ -76,7 +76,9 @@ def run_lookups(
     statement: LookupStatement,
     run: Callable[[str], DataFrame],
     table_of: Callable[[LookupJoin, bool], JoinedTable],
-    keeps_text: Callable[[str], bool],
+    made_view: str | None,
+    *,
+    keeps: bool,
 ) -> DataFrame:
     """Run a statement with lookup joins.
 
@@ -85,22 +87,23 @@ def run_lookups(
         statement: From `parse_statement`.
         run: Runs Spark SQL that has none.
         table_of: Returns the table of a join, whose left side is a stream or not.
-        keeps_text: Whether a statement keeps its text, so that what it names must stay.
+        made_view: Which view the statement makes, if it makes one.
+        keeps: Whether it keeps its text, so that what it names must stay.
 
     Raises:
         InvalidRequestError, UnsupportedError: A join that cannot be; the text says why.
     """
     for text in statement.warnings:
         warnings.warn(text, stacklevel=_levels_to_caller())
-    with NamedRelations(session) as relations:
+    with NamedRelations(session, made_view) as relations:
         made: list[tuple[Place, str]] = []
         for join in statement.joins:
             frame = _SqlJoin(statement, join, table_of, relations, run, made).frame()
             made.append((join.place, f"{relations.add(frame)}()"))
         text = statement.rendered(None, made)
         result = run(text)
-        if made and keeps_text(text):
-            relations.keep()
+        if made and keeps:
+            relations.keep(text)
         # Spark explains a stream when its plan says that it is one, which one out of a text does not.
         return frame_of(session, analysed_plan(result)) if made and result.isStreaming else result
 

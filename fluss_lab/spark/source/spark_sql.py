@@ -113,9 +113,9 @@ def run_statement(
             return sql(session, text, frame_of, args)
         from fluss_lab.spark.lookup.lookup_relation import run_lookups
 
-        return run_lookups(
-            session, lookups, lambda part: sql(session, part, frame_of, args), table_of, partial(_keeps_text, session)
-        )
+        parsed = parsed_plan(session, named)
+        run = partial(sql, session, resolve=frame_of, args=args)
+        return run_lookups(session, lookups, run, table_of, view_made(parsed), keeps=keeps_text(parsed))
 
 
 class _Scans:
@@ -205,32 +205,28 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         frame = resolve(list(path), partial(past_moment, session, as_of, version)) if is_past else resolve(list(path))
         if frame is not None:
             frames[path, as_of, version] = frame
-    contested = found.contested()
-    with NamedRelations(session, _view_made(parsed)) as relations:
+    with NamedRelations(session, view_made(parsed)) as relations:
         views = {key: relations.add_view(frame) for key, frame in frames.items()}
-        calls = {
-            key: f"{relations.add(qualified(frame, [key[0]] * len(frame.columns)))}()"
-            for key, frame in frames.items()
-            if key[0] in contested
-        }
+
+        def call_of(key: TableKey, clauses: str) -> str:
+            frame = _own_sql(session, f"select * from {views[key]}{clauses}") if clauses else frames[key]  # noqa: S608  # its author's own
+            return f"{relations.add(qualified(frame, [key[0]] * len(frame.columns)))}()"
+
         with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
-            result = _own_sql(session, _rewrite(text, found, views, calls), args)
-        if _keeps(parsed):
-            relations.keep()
+            written = _rewrite(text, found, views, call_of)
+            result = _own_sql(session, written, args)
+        if keeps_text(parsed):
+            relations.keep(written)
         return result
 
 
-def _keeps_text(session: SparkSession, text: str) -> bool:
-    return _keeps(parsed_plan(session, text))
-
-
-def _keeps(parsed: Any) -> bool:
-    """Return whether a statement keeps its text."""
+def keeps_text(parsed: Any) -> bool:
+    """Return whether a statement, as Spark parsed it, keeps its text."""
     return _KEEPS_TEXT.search(parsed.getClass().getSimpleName()) is not None
 
 
-def _view_made(parsed: Any) -> str | None:
-    """Return which view a statement makes, or makes anew: its kind and its name; None: it makes none."""
+def view_made(parsed: Any) -> str | None:
+    """Return which view a statement, as Spark parsed it, makes or makes anew: its kind and its name; None: it makes none."""
     match parsed.getClass().getSimpleName():
         case "CreateViewCommand":
             return f"{parsed.viewType().toString()} {parsed.name().unquotedString()}"
@@ -278,12 +274,16 @@ def past_moment(session: SparkSession, as_of: str | None, version: str | None) -
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _rewrite(text: str, found: StatementNames, views: Mapping[TableKey, str], calls: Mapping[TableKey, str]) -> str:
+def _rewrite(
+    text: str, found: StatementNames, views: Mapping[TableKey, str], call_of: Callable[[TableKey, str], str]
+) -> str:
     """Return the text with the views' names in it.
 
     Args:
-        calls: What stands for tables whose columns keep both parts of the name, where SQL allows it: not before TABLESAMPLE.
+        call_of: Returns what stands for a table whose columns keep both parts of the name, with the clauses behind it: SQL
+            allows none (TABLESAMPLE) behind a call.
     """
+    contested = found.contested()
     edits: list[tuple[int, int, str]] = []
     for table in found.tables:
         if (view := views.get(table.key)) is None:
@@ -291,13 +291,13 @@ def _rewrite(text: str, found: StatementNames, views: Mapping[TableKey, str], ca
         # The statement `TABLE name` takes no alias.
         is_named = table.bare and not _TABLE_STATEMENT.search(text, 0, table.start)
         place = _after_clauses(text, table.stop)
-        if is_named and table.key in calls and place == table.stop:
-            edits.append((table.start, table.stop, calls[table.key]))
+        if is_named and table.path in contested:
+            edits.append((table.start, place, call_of(table.key, text[table.stop : place])))
             continue
         edits.append((table.start, table.stop, view))
         if is_named:
             edits.append((place, place, f" as {quoted(table.path[1])}"))
-    known = {path for path, _, _ in views} - {path for path, _, _ in calls}
+    known = {path for path, _, _ in views} - contested
     edits += [
         (column.start, first.end(), "")
         for column in found.columns
