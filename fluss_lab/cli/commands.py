@@ -44,14 +44,14 @@ def _garbage_collection_off() -> Iterator[None]:
 
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
     from fluss_lab.model.config.config_chain import FILE_NAME, environment_name
-    from fluss_lab.model.config.lake_options import is_secret
+    from fluss_lab.model.config.option_secrets import mask_secret
 
     values: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator:
             raise InvalidPropertyError(f"--option {pair!r}: expected KEY=VALUE")
-        if is_secret(key.strip()):
+        if mask_secret(key.strip(), value) != value:
             raise InvalidPropertyError(
                 f"--option {key.strip()}: a secret on a command line can be read by every user of the machine; expected it in "
                 f"{FILE_NAME} (readable by you only) or in the environment as {environment_name(key.strip())}"

@@ -166,7 +166,8 @@ def relocate_lab(folder: Path) -> Relocated:
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:
     """Refuse a lake whose configured path is in the lab's old folder: the configuration would still name it."""
-    from fluss_lab.model.config.lake_options import LAKE_PREFIX, mask_secret
+    from fluss_lab.model.config.lake_options import LAKE_PREFIX
+    from fluss_lab.model.config.option_secrets import mask_secret
     from fluss_lab.server.cluster import read_options
     from fluss_lab.server.server_options import resolve_server_options
 

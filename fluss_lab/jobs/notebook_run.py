@@ -102,6 +102,7 @@ class NotebookRun:
 
     Raises:
         InvalidRequestError: A secret is not in the environment, or is a parameter too.
+        InvalidPropertyError, LabError: The lab's options cannot be read: which secrets they hold is not known.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class NotebookRun:
             "FLUSS_LAB_FOLDER": str(lab),
             "HOME": str(place.home),
         }
-        self._hidden = [*secrets.values(), *option_secrets(os.environ)]
+        self._hidden = [*secrets.values(), *option_secrets(os.environ, lab)]
         check_parameters_hold_none(self._parameters, self._hidden)
         self._token_file = lab / TOKEN_FILE
         self._redactor = Redactor(self._hidden, self._token_file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,13 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import FlussError, InvalidRequestError
-from fluss_lab.model.config.config_chain import option_variables
-from fluss_lab.model.config.lake_options import is_secret
+from fluss_lab.model.config.config_chain import FILE_NAME, file_values, option_variables, text_of
+from fluss_lab.model.config.option_secrets import MASK, SECRET_LENGTH_MIN, secrets_of, secrets_pattern
 from fluss_lab.rpc.access.token import read_token
+from fluss_lab.server.process.server_process import read_options
 
-MASK: Final = "********"
-#: Shorter values would be found in ordinary text.
-SECRET_LENGTH_MIN: Final = 6
 SECRETS_MAX: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: What decides how the run's own processes work.
@@ -91,7 +88,7 @@ class Redactor:
     def __init__(self, values: Iterable[str], token_file: Path | None = None) -> None:
         self._values = list(values)
         self._token_file = token_file
-        self._pattern = _pattern(self._values)
+        self._pattern = secrets_pattern(self._values)
 
     def text(self, text: str) -> str:
         """Return a text with each secret replaced by a mask."""
@@ -117,22 +114,21 @@ class Redactor:
         if self._token_file is not None and self._token_file.exists():
             with suppress(FlussError):
                 self._values.append(read_token(self._token_file))
-                self._pattern = _pattern(self._values)
+                self._pattern = secrets_pattern(self._values)
                 self._token_file = None
 
 
-def _pattern(values: Iterable[str]) -> re.Pattern[str] | None:
-    parts = {part.strip() for value in values for part in (value, *value.splitlines())}
-    known = sorted((part for part in parts if len(part) >= SECRET_LENGTH_MIN), key=len, reverse=True)
-    # As reprs and JSON write them, too.
-    forms = dict.fromkeys(form for part in known for form in (part, repr(part)[1:-1], _json_form(part)))
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+def option_secrets(environment: Mapping[str, str], folder: Path) -> list[str]:
+    """Return the secrets among the options that a run may come to know: of an environment, a lab's file, its servers.
 
+    Args:
+        environment: Usually `os.environ`.
+        folder: The lab's.
 
-def _json_form(text: str) -> str:
-    return json.dumps(text)[1:-1]
-
-
-def option_secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return the secrets among the options of lake and remote storage in an environment."""
-    return [environment[name] for name, key in option_variables(environment) if is_secret(key)]
+    Raises:
+        InvalidPropertyError: The lab's file is no TOML.
+        LabError: The options of its servers cannot be read.
+    """
+    given = [(key, environment[name]) for name, key in option_variables(environment)]
+    filed = [(key, text_of(value)) for key, value in file_values(folder / FILE_NAME).items()]
+    return [part for key, value in (*given, *filed, *read_options(folder).items()) for part in secrets_of(key, value)]

@@ -11,6 +11,7 @@ IN_OPTIONS = "tests/unit/model/config/test_lake_options.py"
 IN_FOLDER = "tests/unit/server/folder/test_lab_folder.py"
 IN_COMMANDS = "tests/unit/cli/test_commands.py"
 IN_TABLES = "tests/unit/cli/test_table_commands.py"
+IN_RUNS = "tests/unit/jobs/test_run_secrets.py"
 IN_SECRETS = "tests/unit/tiering/task/test_task_secrets.py"
 
 CONFIGURATION = (
@@ -45,6 +46,30 @@ CONFIGURATION = (
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
     ),
     Mutant(
+        "passwords_of_addresses_are_shown_by_runs", "P10", "fluss_lab/jobs/run_secrets.py",
+        "for key, value in (*given, *filed, *read_options(folder).items()) for part in secrets_of(key, value)]",
+        "for key, value in (*given, *filed, *read_options(folder).items()) for part in [value]]",
+        (f"{IN_RUNS}::test_passwords_within_addresses_and_secrets_of_unknown_options_are_masked",),
+    ),
+    Mutant(
+        "secrets_of_the_lab_s_file_are_shown_by_runs", "P10", "fluss_lab/jobs/run_secrets.py",
+        "(*given, *filed, *read_options(folder).items())",
+        "given",
+        (f"{IN_RUNS}::test_secrets_in_the_lab_s_files_are_masked_too",),
+    ),
+    Mutant(
+        "secrets_are_logged", "P10", "fluss_lab/server/process/process_setup.py",
+        "            line = self._secrets.sub(MASK, line)",
+        "            pass",
+        ("tests/unit/server/process/test_process_setup.py::test_what_libraries_say_has_no_secret_of_the_options",),
+    ),
+    Mutant(
+        "errors_of_a_catalog_quote_passwords", "P10", "fluss_lab/lake/iceberg/table/catalog_access.py",
+        "            conceal(error, self._secrets)",
+        "            del error",
+        ("tests/unit/lake/iceberg/table/test_catalog_access.py::test_no_error_of_a_catalog_quotes_a_password",),
+    ),
+    Mutant(
         "options_stand_on_the_command_line", "P10", "fluss_lab/server/process/server_process.py",
         "            [*arguments, \"--ready-fd\",",
         "            [*arguments, *(f\"--option={key}={value}\" for key, value in options.items()), \"--ready-fd\",",
@@ -52,8 +77,8 @@ CONFIGURATION = (
     ),
     Mutant(
         "secrets_are_taken_from_the_command_line", "P10", COMMANDS,
-        "        if is_secret(key.strip()):",
-        "        if is_secret(separator):",
+        "        if mask_secret(key.strip(), value) != value:",
+        "        if mask_secret(separator, value) != value:",
         (f"{IN_COMMANDS}::test_a_secret_stands_on_no_command_line_and_is_never_shown",),
     ),
     Mutant(

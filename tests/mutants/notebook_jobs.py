@@ -8,6 +8,7 @@ EXECUTION = "fluss_lab/jobs/run_execution.py"
 RECORD = "fluss_lab/jobs/run_record.py"
 RUN = "fluss_lab/jobs/notebook_run.py"
 PROCESS = "fluss_lab/jobs/notebook_process.py"
+OPTION_SECRETS = "fluss_lab/model/config/option_secrets.py"
 SECRETS = "fluss_lab/jobs/run_secrets.py"
 STORE = "fluss_lab/jobs/job_store.py"
 DUE = "fluss_lab/jobs/scheduling/due_plan.py"
@@ -125,13 +126,13 @@ _LEFT = (
         (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
     ),
     Mutant(
-        "secrets_masked_as_they_are_only", "P10", SECRETS,
-        "(part, repr(part)[1:-1], _json_form(part))",
+        "secrets_masked_as_they_are_only", "P10", OPTION_SECRETS,
+        "(part, repr(part)[1:-1], json.dumps(part)[1:-1])",
         "(part,)",
         (f"{IN_SECRETS}::test_every_form_is_masked",),
     ),
     Mutant(
-        "half_of_a_secret_stays", "P10", SECRETS,
+        "half_of_a_secret_stays", "P10", OPTION_SECRETS,
         "key=len, reverse=True)",
         "key=len)",
         (f"{IN_SECRETS}::test_of_two_the_longer_is_masked_whole",),

@@ -5,7 +5,7 @@ Each value comes with its source. In the environment ``log.segment.file-size`` i
 ``FLUSS_LAB_DATALAKE_<FORMAT>_<KEY>`` with a dot for each underscore of the key (other keys go into the file). In the file, keys are
 written as they are, or nested: ``log.segment.file-size = "64mb"``.
 
-Secrets (`fluss_lab.model.config.lake_options.is_secret`) belong into the file or the environment, never onto a command line, which every
+Secrets (`fluss_lab.model.config.option_secrets`) belong into the file or the environment, never onto a command line, which every
 user of a machine can read.
 """
 
@@ -22,8 +22,8 @@ from fluss_lab.model.config.lake_options import (
     ICEBERG_OPTIONS,
     LAKE_PREFIX,
     check_lake_options,
-    mask_secret,
 )
+from fluss_lab.model.config.option_secrets import mask_secret
 from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, Option, check_options
 from fluss_lab.model.times import format_duration
 
@@ -78,7 +78,7 @@ def resolve(
     found = {option.key: Setting(option.key, _default_text(option), "default") for option in OPTIONS.values()}
     for folder in reversed(list(dict.fromkeys(folder.absolute() for folder in folders))):
         path = folder / FILE_NAME
-        found.update(_settings(_file_values(path), f"file {path}"))
+        found.update(_settings(file_values(path), f"file {path}"))
     for name, key in option_variables(environment):
         found.update(_settings({key: environment[name]}, f"environment {name}"))
     found.update(_settings(arguments, "argument"))
@@ -129,7 +129,12 @@ def _settings(values: Mapping[str, object], source: str) -> dict[str, Setting]:
     return {key: Setting(key, text_of(value), source) for key, value in values.items()}
 
 
-def _file_values(path: Path) -> dict[str, object]:
+def file_values(path: Path) -> dict[str, object]:
+    """Return what a file of the chain sets, by key, not checked; nothing when it does not exist.
+
+    Raises:
+        InvalidPropertyError: It cannot be read, or is no TOML.
+    """
     try:
         parsed = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Lake options: which keys exist under ``datalake.``, which of them hold secrets, and which a file reader needs.
+"""Lake options: which keys exist under ``datalake.``, and which a file reader needs.
 
 ``datalake.format`` names the format of the cluster's lake; ``datalake.<format>.<key>`` configures it. The keys of Iceberg are
 those of pyiceberg's catalogs and file systems (a test compares this table with the installed pyiceberg), so a misspelt one is
@@ -7,7 +7,6 @@ refused instead of ignored. Another format is a package of its own; any key is t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -114,32 +113,6 @@ ICEBERG_OPTIONS: Final[dict[str, str]] = {
     },
 }
 _KNOWN: Final = (FORMAT_KEY, *ICEBERG_OPTIONS)
-
-_SECRET: Final = re.compile(
-    r"secret|passw|credential|token(?!-expires|s?-?endpoint)|access-key|account-key|sas|connection-string|session-kwargs|"
-    r"kerberos_ticket|\.header\.|\.auth\.|signature"
-)
-_LOCATED_SECRET: Final = re.compile(
-    r"(?<=://)([^/@\s]*?):[^/@\s]*@|(?<=[?&])((?:password|token|sig)=)[^&\s]*", re.IGNORECASE
-)
-#: Of ``remote.s3.client-credentials`` the value is a choice.
-_REMOTE_PREFIXES: Final = ("remote.s3.access-", "remote.s3.secret-", "remote.s3.session-")
-#: What is shown in the place of a secret.
-MASK: Final = "********"
-
-
-def is_secret(key: str) -> bool:
-    """Return whether an option's value is a secret, judged by its key: lake options and those of remote storage hold some."""
-    return key.startswith((LAKE_PREFIX, *_REMOTE_PREFIXES)) and _SECRET.search(key) is not None
-
-
-def mask_secret(key: str, value: str) -> str:
-    """Return an option's value as it may be shown: secrets hidden, passwords within addresses too."""
-    if is_secret(key):
-        return MASK if value else value
-    return _LOCATED_SECRET.sub(
-        lambda found: f"{found[1]}:{MASK}@" if found[1] is not None else f"{found[2]}{MASK}", value
-    )
 
 
 def lake_format(values: Mapping[str, str]) -> str:

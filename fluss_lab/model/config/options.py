@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.model.config.option_secrets import is_secret
 from fluss_lab.model.times import format_duration, parse_duration, parse_size, time_zone
 
 T = TypeVar("T")
@@ -50,6 +51,11 @@ class Option(Generic[T]):
         try:
             parsed = self.read(value)
         except (InvalidPropertyError, ValueError, TypeError) as error:
+            if is_secret(self.key):
+                # Nor in the error's cause, which tracebacks show.
+                raise InvalidPropertyError(
+                    f"property {self.key!r}: expected {self.kind}, found {type(value).__name__}"
+                ) from None
             raise InvalidPropertyError(f"property {self.key!r}: expected {self.kind}, found {value!r}") from error
         if self.choices and parsed not in self.choices:
             raise InvalidPropertyError(

@@ -168,7 +168,7 @@ def run_server(
         check_format(lake_format(options))
         launch = partial(Supervisor, command=tablet_command)
         node = make_node(folder, load_lake, options=options, ephemeral=ephemeral, launch=launch)
-        log_to(make_home(folder) / server_process.LOG_FILE)
+        log_to(make_home(folder) / server_process.LOG_FILE, options)
         for number in (signal.SIGTERM, signal.SIGINT):
             # In a thread of its own: the handler interrupts the main thread, which may hold the lock it needs.
             signal.signal(number, lambda *_: threading.Thread(target=node.ask_stop).start())

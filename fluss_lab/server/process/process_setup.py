@@ -6,13 +6,15 @@ import json
 import logging
 import logging.handlers
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from fluss_lab.model.config.option_secrets import MASK, secrets_among, secrets_pattern
 from fluss_lab.model.times import format_moment
 from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc.malloc_settings import MemoryRelease
@@ -21,10 +23,15 @@ from fluss_lab.rpc.malloc_settings import MemoryRelease
 LOG_BYTES_MAX: Final = 5_000_000
 
 
-def log_to(path: Path) -> None:
-    """Log to a file as key=value lines; the three newest files are kept."""
+def log_to(path: Path, options: Mapping[str, str]) -> None:
+    """Log to a file as key=value lines; the three newest files are kept.
+
+    Args:
+        path: The file.
+        options: The server's; of what libraries say, in tracebacks too, their secrets are masked.
+    """
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=2, encoding="utf-8")
-    handler.setFormatter(_KeyValueFormatter())
+    handler.setFormatter(_KeyValueFormatter(secrets_pattern(secrets_among(options))))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -37,6 +44,10 @@ _FIELDS: Final = ("table", "partition", "bucket")
 class _KeyValueFormatter(logging.Formatter):
     """One line a record: time, level, logger, thread, bucket, the message, and a traceback on the same line."""
 
+    def __init__(self, secrets: re.Pattern[str] | None) -> None:
+        super().__init__()
+        self._secrets = secrets
+
     def format(self, record: logging.LogRecord) -> str:
         moment = format_moment(int(record.created * 1000))
         line = f"time={moment} level={record.levelname} logger={record.name} thread={record.threadName}"
@@ -47,6 +58,8 @@ class _KeyValueFormatter(logging.Formatter):
         line += f" {message}" if message.startswith("event=") else f" message={json.dumps(message)}"
         if record.exc_info:
             line += f" traceback={json.dumps(self.formatException(record.exc_info))}"
+        if self._secrets is not None:
+            line = self._secrets.sub(MASK, line)
         return line.replace("\n", "\\n")
 
 

@@ -96,7 +96,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
     stopping = threading.Event()
     try:
         task = TabletTask.from_line(sys.stdin.buffer.readline())
-        log_to(task.folder / log_name(task.server_id))
+        log_to(task.folder / log_name(task.server_id), task.options)
         node = _node(task, stopping)
         node.start()
     except Exception as error:

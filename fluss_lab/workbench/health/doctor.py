@@ -25,7 +25,8 @@ from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
-from fluss_lab.model.config.config_chain import resolve, unknown_variables
+from fluss_lab.model.config.config_chain import FILE_NAME, file_values, resolve, text_of, unknown_variables
+from fluss_lab.model.config.option_secrets import secrets_among
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -120,6 +121,7 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
     """
     yield from _machine()
     yield _checked("options", lambda: _options(folder))
+    yield from _files_with_secrets(folder)
     if not folder.exists():
         yield Check("folder", True, f"{folder} does not exist yet; it is created when a server starts")
         return
@@ -179,6 +181,17 @@ def _options(folder: Path) -> str:
             f"{', '.join(unknown)}: set in the environment, but there is no such option; see `fluss-lab config`"
         )
     return ", ".join(given) or "all are the defaults"
+
+
+def _files_with_secrets(folder: Path) -> Iterator[Check]:
+    """Check that files of options that hold secrets are their owner's alone."""
+    for path in dict.fromkeys(each.absolute() / FILE_NAME for each in (Path.cwd(), folder)):
+        try:
+            values = {key: text_of(value) for key, value in file_values(path).items()}
+        except FlussError:
+            continue  # the check of the options reports it
+        if secrets_among(values):
+            yield _private(path)
 
 
 # -- the folder ------------------------------------------------------------------------------------------------------

@@ -99,7 +99,12 @@ def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
     secrets = {
         "FLUSS_LAB_DATALAKE_ICEBERG_S3_SECRET_ACCESS_KEY": "SUPERSECRET1",
         "FLUSS_LAB_DATALAKE_ICEBERG_TOKEN": "SUPERSECRET2",
+        "FLUSS_LAB_DATALAKE_ICEBERG_URI": "postgresql://me:SUPERSECRET4@127.0.0.1:1/lake",
+        "FLUSS_LAB_REMOTE_S3_SECRET_ACCESS_KEY": "SUPERSECRET5",
     }
+    refused = call("up", folder, "--option", "datalake.iceberg.uri=postgresql://me:SUPERSECRET6@db/lake")
+    assert refused.code == 1
+    assert "FLUSS_LAB_DATALAKE_ICEBERG_URI" in refused.err
     refused = run("up", folder, "--option", "datalake.iceberg.token=SUPERSECRET3")
     assert refused.returncode == 1
     assert "can be read by every user" in refused.stderr

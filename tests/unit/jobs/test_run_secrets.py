@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from fluss_lab.errors import InvalidRequestError
-from fluss_lab.jobs.run_secrets import MASK, Redactor, check_secret_names, option_secrets, secret_values
+from fluss_lab.errors import InvalidPropertyError, InvalidRequestError
+from fluss_lab.jobs.run_secrets import Redactor, check_secret_names, option_secrets, secret_values
+from fluss_lab.model.config.option_secrets import MASK
+from fluss_lab.server.process.server_process import save_options
 
 
 def test_names_are_names_of_variables():
@@ -69,7 +71,7 @@ def test_a_token_that_comes_later_is_masked(tmp_path):
     assert redactor.text("x the-token-of-the-lab") == f"x {MASK}"
 
 
-def test_secrets_of_lake_and_remote_storage_are_known_by_their_variables():
+def test_secrets_of_lake_and_remote_storage_are_known_by_their_variables(tmp_path):
     environment = {
         "FLUSS_LAB_REMOTE_S3_SECRET_ACCESS_KEY": "remote",
         "FLUSS_LAB_DATALAKE_ICEBERG_ADLS_ACCOUNT_KEY": "account",
@@ -78,4 +80,27 @@ def test_secrets_of_lake_and_remote_storage_are_known_by_their_variables():
         "FLUSS_LAB_DATALAKE_ICEBERG_TYPE": "rest",
         "HOME": "/root",
     }
-    assert sorted(option_secrets(environment)) == ["account", "connection", "lake", "remote"]
+    assert sorted(option_secrets(environment, tmp_path)) == ["account", "connection", "lake", "remote"]
+
+
+def test_passwords_within_addresses_and_secrets_of_unknown_options_are_masked(tmp_path):
+    environment = {
+        "FLUSS_LAB_DATALAKE_ICEBERG_URI": "postgresql://me:SUPER%2FSECRET1@db/lake",
+        "FLUSS_LAB_DATALAKE_ICEBERG_S3_PROXY_URI": "http://me:SUPERSECRET2@proxy",
+        "FLUSS_LAB_DATALAKE_OTHER_ACCESS_KEY": "SUPERSECRET3",
+    }
+    redactor = Redactor(option_secrets(environment, tmp_path))
+    text = redactor.text(f"{environment} refused SUPER/SECRET1")
+    assert "SECRET" not in text
+    assert f"postgresql://me:{MASK}@db/lake" in text
+
+
+def test_secrets_in_the_lab_s_files_are_masked_too(tmp_path):
+    (tmp_path / "fluss-lab.toml").write_text(
+        '[datalake.iceberg]\nuri = "postgresql://me:SUPERSECRET1@db"\ns3.secret-access-key = "SUPERSECRET2"\n'
+    )
+    save_options(tmp_path, {"remote.s3.secret-access-key": "SUPERSECRET3"})
+    assert set(option_secrets({}, tmp_path)) == {"SUPERSECRET1", "SUPERSECRET2", "SUPERSECRET3"}
+    (tmp_path / "fluss-lab.toml").write_text("[datalake")
+    with pytest.raises(InvalidPropertyError, match=r"fluss-lab\.toml"):
+        option_secrets({}, tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.lake_options import mask_secret
+from fluss_lab.model.config.option_secrets import mask_secret
 from fluss_lab.model.config.options import REMOTE_S3_OPTIONS, REMOTE_S3_SECRETS
 from fluss_lab.storage.store_location import StoreLocation, location_of, place_of
 

@@ -21,7 +21,7 @@ from fluss_lab.errors import (
     StorageError,
     UnavailableError,
 )
-from fluss_lab.model.config.lake_options import mask_secret
+from fluss_lab.model.config.option_secrets import mask_secret
 
 #: What can be done about a damaged metadata file.
 REMEDY: Final = (
@@ -164,9 +164,9 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, DBAPIError):
         return _database_error(what, error.orig or error)
     if isinstance(error, ArgumentError):
-        return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {error}")
+        return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {said(error)}")
     if isinstance(error, SQLAlchemyError):
-        return StorageError(f"{what}: the catalog's database failed: {error}")
+        return StorageError(f"{what}: the catalog's database failed: {said(error)}")
     return _rest_error(what, error)
 
 

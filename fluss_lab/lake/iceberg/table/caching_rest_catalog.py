@@ -33,7 +33,8 @@ from urllib3.util import Retry
 
 from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.lake.iceberg.table.caching_sql_catalog import KEPT
-from fluss_lab.model.config.lake_options import REST_ANSWER_MS, REST_CONNECT_MS, mask_secret
+from fluss_lab.model.config.lake_options import REST_ANSWER_MS, REST_CONNECT_MS
+from fluss_lab.model.config.option_secrets import mask_secret
 from fluss_lab.model.json_codec import known_type
 
 if TYPE_CHECKING:

@@ -44,6 +44,8 @@ from fluss_lab.lake.iceberg.files.store_errors import (
 )
 from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
+from fluss_lab.model.config.lake_options import FORMAT_DEFAULT, LAKE_PREFIX
+from fluss_lab.model.config.option_secrets import conceal, secrets_among, secrets_pattern
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -119,6 +121,8 @@ class CatalogAccess:
                 f"lake catalog {self.name!r}: snapshot-loading-mode: expected all, found "
                 f"{self.properties['snapshot-loading-mode']!r}: tiering and replay go by the snapshots before the newest; leave it out"
             )
+        options = {f"{LAKE_PREFIX}{FORMAT_DEFAULT}.{key}": value for key, value in self.properties.items()}
+        self._secrets = secrets_pattern(secrets_among(options))
         self.rounds = RoundTables()
         self._catalog: Catalog | None = None
         self._lock = threading.Lock()
@@ -147,12 +151,19 @@ class CatalogAccess:
             if self._catalog is None:
                 what = f"lake catalog {self.name!r}"
                 try:
-                    self._catalog = _translate(lambda: _load(self.name, self.properties), what, sent=False)
+                    self._catalog = self._asked(lambda: _load(self.name, self.properties), what, sent=False)
                 except (ValueError, TypeError, KeyError) as error:
-                    raise InvalidPropertyError(f"{what}: its properties describe no catalog: {error}") from error
+                    raise InvalidPropertyError(f"{what}: its properties describe no catalog: {said(error)}") from error
                 if (file := sqlite_file(self.properties.get("uri", ""))) is not None:
                     self._file = _CatalogFile(file)
             return self._catalog
+
+    def _asked(self, action: Callable[[], T], what: object, *, sent: bool) -> T:
+        try:
+            return _translate(action, what, sent=sent)
+        except Exception as error:
+            conceal(error, self._secrets)  # libraries quote addresses, and parts of them
+            raise
 
     def file_io(self, location: str) -> FileIO:
         """Return access to files, by the properties alone: the catalog is not asked."""
@@ -176,7 +187,7 @@ class CatalogAccess:
         catalog = self.catalog()
         for attempt in range(1, LOCKED_TRIES + 1):
             try:
-                return _translate(lambda: action(catalog), what, sent=False)
+                return self._asked(lambda: action(catalog), what, sent=False)
             except CatalogLockedError:
                 if attempt == LOCKED_TRIES:
                     raise
@@ -205,7 +216,7 @@ class CatalogAccess:
         from pyiceberg.exceptions import BadRequestError, CommitStateUnknownException
 
         try:
-            response = _translate(
+            response = self._asked(
                 lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=not repeatable
             )
         except CommitStateUnknownException as error:

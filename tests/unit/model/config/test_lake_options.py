@@ -10,11 +10,8 @@ from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model.config.config_chain import environment_name, resolve
 from fluss_lab.model.config.lake_options import (
     ICEBERG_OPTIONS,
-    MASK,
     check_lake_options,
     file_properties,
-    is_secret,
-    mask_secret,
     with_defaults,
 )
 from fluss_lab.server.server_options import default_lake_options, with_lake
@@ -119,33 +116,6 @@ def test_a_catalog_of_another_kind_has_nothing_of_the_default_but_its_name(own, 
 def test_another_format_has_nothing_of_the_default(tmp_path):
     given = {"datalake.format": "parquet", "datalake.parquet.folder": "x"}
     assert with_lake(given, tmp_path) == given
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "s3.secret-access-key", "s3.access-key-id", "s3.session-token", "token", "credential", "adls.account-key",
-        "adls.sas-token", "adls.connection-string", "adls.client-secret", "gcs.oauth2.token", "hf.token",
-        "glue.secret-access-key", "header.Authorization", "auth.basic.password", "client.session-token",
-        "gcp.bigquery.credentials-info",
-    ],
-)  # fmt: skip
-def test_secrets_are_hidden(key):
-    assert is_secret(PREFIX + key)
-    assert mask_secret(PREFIX + key, "SUPERSECRET") == MASK
-    assert resolve({PREFIX + key: "SUPERSECRET"}, {}, [])[PREFIX + key].shown == MASK
-
-
-def test_passwords_within_addresses_are_hidden_and_the_rest_is_shown():
-    assert mask_secret(f"{PREFIX}uri", "postgresql://me:SUPER@db:5432/lake") == f"postgresql://me:{MASK}@db:5432/lake"
-    assert mask_secret(f"{PREFIX}uri", "postgresql://db/lake?user=me&password=SUPER&x=1") == (
-        f"postgresql://db/lake?user=me&password={MASK}&x=1"
-    )
-    for value in ("sqlite:////home/me/lab/lake/catalog.db", "s3://bucket/path", "http://localhost:8181/a@b:c"):
-        assert mask_secret(f"{PREFIX}uri", value) == value
-    for key in ("s3.endpoint", "s3.region", "warehouse", "type", "gcs.oauth2.token-expires-at", "oauth2-server-uri"):
-        assert not is_secret(PREFIX + key), key
-    assert not is_secret("server.tls.key")
 
 
 def test_tasks_get_what_files_need_and_no_secret_of_the_catalog():

@@ -22,7 +22,10 @@ from fluss_lab.testing import ServerProcess, wait_until
 def lines(tmp_path):
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
-    log_to(tmp_path / "server.log")
+    log_to(
+        tmp_path / "server.log",
+        {"datalake.iceberg.uri": "postgresql://me:SUPER%22SECRET@db", "log.durability": "fsync"},
+    )
     yield lambda: (tmp_path / "server.log").read_text().splitlines()
     root.setLevel(level)
     for handler in set(root.handlers) - set(before):
@@ -39,6 +42,20 @@ def test_lines_about_a_bucket_say_which(lines):
     assert "rolled at 100" in first
     assert " table=nyc.plain bucket=t8/b0 message=" in second
     assert "partition=" not in second
+
+
+def test_what_libraries_say_has_no_secret_of_the_options(lines):
+    log = logging.getLogger("tests.secrets")
+    log.info('password SUPER"SECRET refused')
+    try:
+        raise ValueError("no driver of postgresql://me:SUPER%22SECRET@db")
+    except ValueError:
+        log.exception("event=failed durability=%s", "fsync")
+    first, second = lines()
+    assert "SECRET" not in first + second
+    assert "password ******** refused" in first
+    assert "durability=fsync" in second
+    assert "postgresql://me:********@db" in second
 
 
 def test_nothing_in_a_record_ends_its_line_or_makes_a_field(lines):

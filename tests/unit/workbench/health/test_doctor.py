@@ -59,6 +59,20 @@ def test_what_others_may_read_is_told(lab, name):
     assert "expected none for others" in check.found
 
 
+def test_files_of_options_with_secrets_that_others_may_read_are_told(lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "fluss-lab.toml"
+    path.write_text('log.durability = "fsync"\n')
+    path.chmod(0o644)
+    assert "fluss-lab.toml" not in found(lab)
+    path.write_text('datalake.iceberg.uri = "postgresql://me:SUPERSECRET@db/lake"\n')
+    check = found(lab)["fluss-lab.toml"]
+    assert (check.is_ok, check.command) == (False, f"chmod go= {path}")
+    assert "SUPERSECRET" not in str(check)
+    path.chmod(0o600)
+    assert found(lab)["fluss-lab.toml"].is_ok
+
+
 def test_options_that_do_not_exist_are_told(lab, monkeypatch):
     monkeypatch.setenv("FLUSS_LAB_LOG_DURABILTY", "ack")
     assert "FLUSS_LAB_LOG_DURABILTY" in found(lab)["options"].found

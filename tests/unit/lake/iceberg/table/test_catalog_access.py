@@ -1,12 +1,13 @@
 """Access to a catalog: what is asked of it, and that a file that this machine does not have is not made by who only reads."""
 
 import socket
+import traceback
 
 import pyarrow as pa
 import pytest
 from sqlalchemy import event
 
-from fluss_lab.errors import TableNotFoundError
+from fluss_lab.errors import FlussError, TableNotFoundError
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.model import TablePath
 
@@ -71,3 +72,19 @@ def test_a_table_s_files_are_reached_as_before_until_its_properties_change(lake,
     other = lake.load(table).io
     assert other is not first
     assert other.properties["s3.region"] == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"uri": "nosuch+driver://me:SUPERSECRET@h/db"},
+        {"uri": "postgresql:/me:SUPERSECRET@h/db", "type": "sql"},
+        {"uri": "http://me:SUPERSECRET/x@127.0.0.1:1/x", "type": "rest"},
+        {"uri": "http://127.0.0.1:1/?access_token=SUPERSECRET", "type": "rest"},
+    ],
+)
+def test_no_error_of_a_catalog_quotes_a_password(properties, tmp_path):
+    """A library quotes an address that it cannot read, or parts of it; tracebacks show that too."""
+    with pytest.raises(FlussError) as caught:
+        CatalogAccess({"warehouse": f"file://{tmp_path}", **properties}).catalog()
+    assert "SUPERSECRET" not in "".join(traceback.format_exception(caught.value))
