@@ -16,6 +16,12 @@ IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"
 
 LAKE_LOG = (
     Mutant(
+        "null_arrays_of_rows_read_as_empty_ones", "P4", "fluss_lab/lake/iceberg/table/schema_projection.py",
+        "    visitor = _Projection(",
+        "    visitor = ArrowProjectionVisitor(",
+        ("tests/unit/lake/iceberg/table/test_schema_projection.py::test_nulls_of_a_renamed_column_stay_null",),
+    ),
+    Mutant(
         "rows_held_for_files_without_any_left_out", "P4", MERGE_READER,
         "    if held is not None:\n        yield held\n",
         "",

@@ -27,7 +27,7 @@ from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_err
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.iceberg.table.required_fields import cast_column
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds, ids_of
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,19 +175,18 @@ class DataFileReader(Closing):
 
     def _read_projected(self, fragment: Any, needed: Sequence[str]) -> pa.Table:
         """Read columns by field id, nested ones too, as Iceberg's rules of schema evolution have it."""
-        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
         from pyiceberg.schema import prune_columns
+
+        from fluss_lab.lake.iceberg.table.schema_projection import projected
 
         fields = [self._columns.layout.schema.find_field(name) for name in needed]
         in_file = pyarrow_to_schema(self._physical, self._columns.name_mapping)
-        ids = {field_id for field in fields for field_id in ids_of(field)} & set(in_file.field_ids)
-        pruned = prune_columns(in_file, ids, select_full_types=False)
+        ids = {field.field_id for field in fields} & set(in_file.field_ids)
+        pruned = prune_columns(in_file, ids)  # whole columns: of an ARRAY or MAP it has no parts by themselves
         rows = fragment.to_table(columns=[field.name for field in pruned.fields])
         requested = Schema(*(_as_wide(field, in_file) for field in fields))
-        batches = [
-            _to_requested_schema(requested, pruned, batch, allow_timestamp_tz_mismatch=True)
-            for batch in rows.to_batches()
-        ]
+        batches = [projected(requested, pruned, batch) for batch in rows.to_batches()]
         if not batches:
             return pa.schema([self._columns.schema.field(name) for name in needed]).empty_table()
         return self._cast(pa.Table.from_batches(batches))

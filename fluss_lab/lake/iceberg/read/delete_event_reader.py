@@ -243,16 +243,13 @@ class EventFile(Closing):
 
     def _projected(self, column: pa.ChunkedArray, found: pa.Field, field: NestedField) -> pa.ChunkedArray:
         """Return a nested column whose inner fields are others, as Iceberg's rules of schema evolution have it."""
-        from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema
-        from pyiceberg.schema import prune_columns
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+        from fluss_lab.lake.iceberg.table.schema_projection import projected
 
         in_file = pyarrow_to_schema(pa.schema([found]))
-        pruned = prune_columns(in_file, set(ids_of(field)) & set(in_file.field_ids), select_full_types=False)
         table = pa.Table.from_arrays([column], schema=pa.schema([found]))
-        batches = [
-            _to_requested_schema(Schema(field), pruned, batch, allow_timestamp_tz_mismatch=True).column(0)
-            for batch in table.to_batches()
-        ]
+        batches = [projected(Schema(field), in_file, batch).column(0) for batch in table.to_batches()]
         return pa.chunked_array(batches) if batches else pa.chunked_array([], arrow_field(field).type)
 
     def _empty(self, names: Sequence[str]) -> pa.Table:
