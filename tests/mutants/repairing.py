@@ -49,7 +49,7 @@ REPAIRING = (
         "offsets_of_a_dropped_partition_remembered", "P2", LEDGER,
         "            self._latest.pop(drop.table_id, None)\n",
         "",
-        ("tests/unit/server/coordinator/metadata/test_lake_ledger.py::test_a_dropped_partition_is_not_remembered",),
+        ("tests/unit/server/coordinator/metadata/test_lake_ledger.py::test_a_dropped_partition_is_held_by_the_snapshots_from_before_alone",),
     ),
     Mutant(
         "repair_keeps_what_it_does_not_name", "P2", LEDGER,

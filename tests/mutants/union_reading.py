@@ -13,6 +13,11 @@ IN_KEYED = "tests/unit/read/union/test_keyed_boundaries.py"
 IN_WHOLE = "tests/unit/read/union/test_whole_files.py"
 IN_TAILS_AHEAD = "tests/unit/read/union/test_tails_ahead.py"
 
+LEDGER = "fluss_lab/server/coordinator/tiering/lake_snapshots.py"
+IN_DROPPED = "tests/unit/read/test_dropped_partitions.py"
+IN_LEDGER = "tests/unit/server/coordinator/metadata/test_lake_ledger.py"
+OF_A_DROP = f"{IN_DROPPED}::test_a_lake_snapshot_from_before_a_partition_went_from_the_lake_too"
+
 #: P4: a union read equals the model at its read point.
 UNION_READING = (
     Mutant(
@@ -139,5 +144,32 @@ UNION_READING = (
             f"{IN_KEYED}::test_a_read_that_has_begun_ends_right_whatever_moves_under_it",
             f"{IN_PK_UNDO}::test_a_scan_of_live_rows_that_the_server_lost_goes_on_where_it_was",
         ),
+    ),
+    Mutant(
+        "snapshot_without_the_partitions_dropped_since",
+        "P11",
+        LEDGER,
+        "                offsets = {**_offsets(db, table_id, first), **offsets}\n",
+        "                pass\n",
+        (
+            f"{IN_LEDGER}::test_a_dropped_partition_is_held_by_the_snapshots_from_before_alone",
+            OF_A_DROP,
+        ),
+    ),
+    Mutant(
+        "first_version_of_a_snapshot_pruned_alone",
+        "P11",
+        LEDGER,
+        "    newest_gone = newest_gone if row is None else min(newest_gone, _first_version(db, table_id, row[0]) - 1)\n",
+        "",
+        (f"{IN_LEDGER}::test_what_dropped_partitions_leave_behind_goes_with_the_last_snapshot_that_held_them",),
+    ),
+    Mutant(
+        "snapshot_asked_for_taken_from_the_last_look",
+        "P11",
+        TAKING,
+        "source.snapshot(number, whole=True)",
+        "source.snapshot(number)",
+        (OF_A_DROP,),
     ),
 )

@@ -120,7 +120,7 @@ def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
     Raises:
         LakeSnapshotNotFoundError: The number is too large for a time, and neither cluster nor lake knows such a snapshot.
     """
-    snapshot = source.snapshot(number)
+    snapshot = source.snapshot(number, whole=True)
     if snapshot is not None:
         stops = {place.key: place for place in _places(snapshot)}
         return SnapshotMoment(number, stops, newest_ms(snapshot.offsets.values()))

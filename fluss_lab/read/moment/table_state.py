@@ -266,12 +266,16 @@ class TableSource:
             raise UnsupportedError(f"table {self.info.path}: its lake format cannot be read as a log")
         return self.storage.create_fluss_log_source(self.info)
 
-    def snapshot(self, snapshot_id: int | None = None) -> LakeSnapshot | None:
+    def snapshot(self, snapshot_id: int | None = None, *, whole: bool = False) -> LakeSnapshot | None:
         """Return a lake snapshot as the cluster knows it, or the newest; None when it knows none such.
+
+        Args:
+            snapshot_id: Which; None: the newest.
+            whole: With the partitions that were dropped from the lake since it was the newest.
 
         Cost: a call, unless it is the newest one of the last look.
         """
-        seen = None if self._seen is None else self._seen.snapshot
+        seen = None if self._seen is None or whole else self._seen.snapshot
         if seen is not None and seen.snapshot_id == snapshot_id:
             return seen
         if snapshot_id is not None and snapshot_id.bit_length() > _ID_BITS:

@@ -169,7 +169,9 @@ def make_plan(
     Raises:
         OffsetOutOfRangeError: Records are known to be gone for good; the text names them.
     """
-    hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id)
+    # What the last look does not know was dropped, from the lake too: of that a snapshot tells only who asks for it by its id.
+    is_gone = source.is_looked_at and any(source.known_state(part.bucket) is None for part in parts)
+    hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id, whole=is_gone)
     if hint is not None and _joins(source, parts, hint):
         try:
             return _planned(source, parts, where, hint)

@@ -369,7 +369,8 @@ class CoordinatorService:
             info = self._catalog.table(coordinator_messages.path_of(request.table_path))
             wanted = request.snapshot_id if request.HasField("snapshot_id") else None
             snapshot = self.ledger.require(info.table_id, info.path, wanted)
-            return coordinator_messages.snapshot_message(info.table_id, snapshot, self._partition_names(info))
+            names = {**self.ledger.partitions_gone(info.table_id), **self._partition_names(info)}
+            return coordinator_messages.snapshot_message(info.table_id, snapshot, names)
 
     def _partition_names(self, info: TableInfo) -> dict[int, str]:
         if not info.descriptor.partitioned_by:

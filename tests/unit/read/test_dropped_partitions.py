@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_lab.errors import FlussError, OffsetOutOfRangeError, UntieredRecordsError
+from fluss_lab.errors import (
+    FlussError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    UntieredRecordsError,
+)
+from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +138,37 @@ def test_several_losses_are_told_with_the_time_from_which_on_all_is_there(table,
     with pytest.raises(OffsetOutOfRangeError):
         rows(table, as_of=last_ms - 1)
     assert rows(table, as_of=last_ms) == 10
+
+
+def test_a_lake_snapshot_from_before_a_partition_went_from_the_lake_too(table):
+    write(table, A)
+    write(table, B)
+    first = table.tier().snapshot_id
+    write(table, A)
+    second = table.tier().snapshot_id
+    reader = table.reader()
+    assert reader.scan(["id"], as_of=second).count() == 30
+    drop(table, A, lake=True)
+    assert reader.scan(["id"], as_of=second).count() == 30  # a reader that has looked before too
+    reader = table.reader()
+    reader.read_point()
+    assert reader.scan(["id"], as_of=second).count() == 30  # or since
+    for _ in range(2):
+        assert [rows(table, as_of=each) for each in (first, second)] == [20, 30]
+        assert rows(table, as_of=second, partitions=[A]) == 20
+        for moment in (first, second):
+            with pytest.raises(PartitionNotFoundError, match="was dropped, with its partition"):
+                table.reader().diff(moment)
+        write(table, A, 5)  # made again under its name, and tiered
+        third = table.tier().snapshot_id
+        assert rows(table) == rows(table, as_of=third)
+    assert rows(table) == 20
+    maintained(table, "expire", 2 * 3_600_000)
+    for moment in (first, second):
+        with pytest.raises((LakeSnapshotNotFoundError, OffsetOutOfRangeError, PartitionNotFoundError)):
+            rows(table, as_of=moment)
+
+
+def maintained(table, action, ahead_ms):
+    storage, executor = table.connection.lake_storage(), LocalTieringExecutor()
+    maintain_by_hand(table.connection, storage, executor, action, table.info.table_id, ahead_ms=ahead_ms)

@@ -129,30 +129,43 @@ class LakeLedger:
         with self._store.read() as db:
             return [PartitionDrop(row[0], PartitionInfo(row[1], row[2])) for row in db.execute(query)]
 
-    def partitions_gone(self, table_id: int) -> set[int]:
-        """Return the ids of a table's partitions that were deleted from the lake: a late round may still report them."""
-        query = "SELECT partition_id FROM lake_partition_drops WHERE table_id = ? AND done = 1"
+    def partitions_gone(self, table_id: int) -> dict[int, str]:
+        """Return the names by id of a table's partitions that were deleted from the lake.
+
+        A late round may still report them, and snapshots from before hold them.
+        """
+        query = "SELECT partition_id, name FROM lake_partition_drops WHERE table_id = ? AND done = 1"
         with self._store.read() as db:
-            return {int(row[0]) for row in db.execute(query, (table_id,))}
+            return {int(row[0]): str(row[1]) for row in db.execute(query, (table_id,))}
 
     def end_partition_drop(self, drop: PartitionDrop) -> None:
-        """Note that a partition is gone from the lake, and forget how far it was tiered."""
+        """Note that a partition is gone from the lake: the snapshots that there are hold it, by their ids."""
         key = (drop.table_id, drop.partition.partition_id)
         with self._store.write() as db:
             db.execute("UPDATE lake_partition_drops SET done = 1 WHERE table_id = ? AND partition_id = ?", key)
-            db.execute("DELETE FROM lake_offsets WHERE table_id = ? AND partition_id = ?", key)
+            held = [place for place in self._latest_offsets(db, drop.table_id) if place[0] == key[1]]
+            if held:
+                _take_out(db, drop.table_id, held)
             self._latest.pop(drop.table_id, None)
 
     # -- lake snapshots ----------------------------------------------------------------------------------------------
 
     def snapshot(self, table_id: int, snapshot_id: int | None = None) -> TieredSnapshot | None:
-        """Return a lake snapshot, the latest without an id; None when it is not known."""
+        """Return a lake snapshot; None when it is not known.
+
+        Args:
+            table_id: The table.
+            snapshot_id: Which, with all that it holds; None: the latest, without the partitions that were deleted from the
+                lake since.
+        """
         with self._store.read() as db:
             found = _version(db, table_id, snapshot_id)
             if found is None:
                 return None
             is_latest = snapshot_id is None or found == _version(db, table_id, None)
             offsets = self._latest_offsets(db, table_id) if is_latest else _offsets(db, table_id, found[0])
+            if snapshot_id is not None and (first := _first_version(db, table_id, snapshot_id)) < found[0]:
+                offsets = {**_offsets(db, table_id, first), **offsets}
             return TieredSnapshot(found[1], offsets, found[0])
 
     def _latest_offsets(self, db: sqlite3.Connection, table_id: int) -> Mapping[PartitionBucket, TieredOffset]:
@@ -332,6 +345,26 @@ def _version(db: sqlite3.Connection, table_id: int, snapshot_id: int | None) -> 
     return None if row is None else (int(row[0]), int(row[1]))
 
 
+def _first_version(db: sqlite3.Connection, table_id: int, snapshot_id: int) -> int:
+    """Return the version in which a snapshot was committed; later ones have it without partitions deleted since."""
+    query = "SELECT min(version) FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
+    return int(db.execute(query, (table_id, snapshot_id)).fetchone()[0])
+
+
+def _take_out(db: sqlite3.Connection, table_id: int, places: Sequence[PartitionBucket]) -> None:
+    """Note that the lake no longer holds anything of some buckets: in a version of the latest snapshot after its first."""
+    latest = _version(db, table_id, None)
+    assert latest is not None
+    version, snapshot_id = latest
+    if _first_version(db, table_id, snapshot_id) == version:
+        copied = "SELECT table_id, version + 1, snapshot_id, committed_ms FROM lake_snapshots"
+        db.execute(f"INSERT INTO lake_snapshots {copied} WHERE table_id = ? AND version = ?", (table_id, version))
+        version += 1
+    rows = [(table_id, *place, version, _NOTHING.start, _NOTHING.end, _NOTHING.max_timestamp_ms) for place in places]
+    db.executemany("INSERT OR REPLACE INTO lake_offsets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    _prune(db, table_id, version - SNAPSHOTS_KEPT)
+
+
 def _offsets(db: sqlite3.Connection, table_id: int, version: int) -> dict[PartitionBucket, TieredOffset]:
     # SQLite: beside max(), other columns are those of the row that has it.
     query = (
@@ -361,7 +394,11 @@ def _write(
 
 
 def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
-    """Delete snapshots up to a version, and the offsets that only they need."""
+    """Delete snapshots up to a version, and the offsets that only they need; one that has later versions is kept whole."""
+    row = db.execute(
+        "SELECT snapshot_id FROM lake_snapshots WHERE table_id = ? AND version = ?", (table_id, newest_gone + 1)
+    ).fetchone()
+    newest_gone = newest_gone if row is None else min(newest_gone, _first_version(db, table_id, row[0]) - 1)
     if newest_gone < 1:
         return
     db.execute("DELETE FROM lake_snapshots WHERE table_id = ? AND version <= ?", (table_id, newest_gone))
@@ -371,3 +408,6 @@ def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
         "AND version <= ?2 + 1)",
         (table_id, newest_gone),
     )
+    # What held nothing already then has nothing left to hide.
+    query = "DELETE FROM lake_offsets WHERE table_id = ? AND version <= ? AND end_offset < 0"
+    db.execute(query, (table_id, newest_gone + 1))

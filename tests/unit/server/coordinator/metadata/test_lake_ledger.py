@@ -72,12 +72,47 @@ def test_what_was_taken_back_is_not_remembered(store):
     assert ends(LakeLedger(store).snapshot(1)) == {0: 15}
 
 
-def test_a_dropped_partition_is_not_remembered(store):
+def drop(ledger: LakeLedger, partition_id: int, name: str) -> None:
+    gone = PartitionDrop(1, PartitionInfo(partition_id, name))
+    ledger.note_partition_drop(gone)
+    ledger.end_partition_drop(gone)
+
+
+def test_a_dropped_partition_is_held_by_the_snapshots_from_before_alone(store):
     ledger = LakeLedger(store)
     ledger.commit(1, 1, {(7, 0): TieredOffset(0, 10), (8, 0): TieredOffset(0, 5)}, 0)
-    assert set(ledger.snapshot(1).offsets) == {(7, 0), (8, 0)}
-    ledger.end_partition_drop(PartitionDrop(1, PartitionInfo(7, "a")))
-    assert set(ledger.snapshot(1).offsets) == {(8, 0)}
+    ledger.commit(1, 2, {(7, 0): TieredOffset(0, 12), (9, 0): TieredOffset(0, 1)}, 0)
+    before = ledger.snapshot(1).sequence
+    drop(ledger, 7, "a")
+    drop(ledger, 9, "c")
+    assert (ledger.snapshot(1).snapshot_id, set(ledger.snapshot(1).offsets)) == (2, {(8, 0)})
+    assert ledger.snapshot(1).sequence == before + 1  # for both: what the servers were told is older
+    assert ledger.partitions_gone(1) == {7: "a", 9: "c"}
+    assert ledger.partition_offsets(1, 7) == {}
+    ledger.commit(1, 3, {(8, 0): TieredOffset(0, 6)}, 0)
+    drop(ledger, 7, "a")
+    for each in (ledger, LakeLedger(store)):
+        ends = [
+            {place: offset.end for place, offset in each.snapshot(1, number).offsets.items()} for number in (1, 2, 3)
+        ]
+        assert ends == [{(7, 0): 10, (8, 0): 5}, {(7, 0): 12, (8, 0): 5, (9, 0): 1}, {(8, 0): 6}]
+        assert set(each.snapshot(1).offsets) == {(8, 0)}
+
+
+def test_what_dropped_partitions_leave_behind_goes_with_the_last_snapshot_that_held_them(store):
+    ledger = LakeLedger(store)
+    for number in range(SNAPSHOTS_KEPT):
+        ledger.commit(1, 1000 + number, {(number, 0): TieredOffset(0, 1)}, 0)
+        known = filter(None, (ledger.snapshot(1, 1000 + each) for each in range(number)))
+        assert all(each.offsets for each in known)
+        drop(ledger, number, str(number))
+        held = [each for each in range(number + 1) if ledger.snapshot(1, 1000 + each) is not None]
+        assert held == list(range(held[0], number + 1))
+        assert len(held) >= min(number + 1, SNAPSHOTS_KEPT // 2)
+        assert all(set(ledger.snapshot(1, 1000 + each).offsets) == {(each, 0)} for each in (held[0], held[-1]))
+        assert ledger.snapshot(1).offsets == {}
+    with store.read() as db:
+        assert db.execute("SELECT count(*) FROM lake_offsets").fetchone()[0] <= 2 * SNAPSHOTS_KEPT
 
 
 def test_committing_the_same_again_changes_nothing_and_other_offsets_are_refused(store):
