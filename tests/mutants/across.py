@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
+PARTITION_HISTORY = "fluss_lab/lake/iceberg/metadata/partition_history.py"
 SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
@@ -64,9 +64,9 @@ ACROSS = (
         (MUCH_LEFT,),
     ),
     Mutant(
-        "files_of_the_partition_that_went", "P4", CHAIN,
-        "return name is None or self.changed.get(name, number) <= number",
-        "return name is None or number >= 0",
+        "files_of_the_partition_that_went", "P4", PARTITION_HISTORY,
+        "return name is None or self.changed.get(name, -1) <= number_of(snapshot)",
+        "return name is None or number_of(snapshot) >= 0",
         (REMADE,),
     ),
     Mutant(

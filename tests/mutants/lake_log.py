@@ -3,6 +3,7 @@
 from tests.mutants.mutant import LOG_SOURCE, Mutant
 
 CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
+PARTITION_HISTORY = "fluss_lab/lake/iceberg/metadata/partition_history.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 EVENT_FILES = "fluss_lab/lake/iceberg/read/delete_event_reader.py"
 MERGE_READER = "fluss_lab/lake/iceberg/read/merge_reader.py"
@@ -29,13 +30,25 @@ LAKE_LOG = (
     ),
     Mutant(
         "log_of_a_namesake_partition", "P2", CHAIN,
-        "if is_asked or partitions.has(key[0], _number(snapshot)):",
+        "if is_asked or partitions.has(key[0], snapshot):",
         "if is_asked or snapshot is not None:",
         (f"{IN_CHAIN}::test_a_partition_made_again_under_its_name_has_a_log_of_its_own",),
     ),
     Mutant(
+        "drops_forgotten_with_their_snapshots", "P2", PARTITION_HISTORY,
+        "[(number, {name: None}) for number in numbers if number <= last]",
+        "[(number, {name: None}) for number in numbers if number < 0]",
+        (f"{IN_CHAIN}::test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows",),
+    ),
+    Mutant(
+        "drop_noted_by_our_expiry_alone", "P2", "fluss_lab/lake/iceberg/commit/bucket_removal.py",
+        "{name: [lake.metadata.next_sequence_number()]}",
+        "{name: []}",
+        (f"{IN_CHAIN}::test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows",),
+    ),
+    Mutant(
         "newer_snapshots_in_the_chain", "P4", CHAIN,
-        "each.snapshot_id in ids and _number(each) < _number(asked)",
+        "each.snapshot_id in ids and number_of(each) < number_of(asked)",
         "each.snapshot_id in ids and each is not asked",
         (f"{IN_CHAIN}::test_an_older_snapshot_has_nothing_of_newer_ones",),
     ),

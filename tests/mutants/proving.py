@@ -15,9 +15,13 @@ IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
 PROVING = (
     Mutant(
         "replay_start_of_a_namesake", "P2", EXPIRY,
-        "if partition is not None and (partition not in ids or then[partition] != ids[partition]):",
-        "if partition is not None and partition not in ids:",
-        (f"{IN_DROPPED}::test_another_partition_of_the_name_does_not_get_the_replay_start_of_the_first",),
+        "if partition is not None and (partition not in partitions.ids or not partitions.has(partition, snapshot)):",
+        "if partition is not None and partition not in partitions.ids:",
+        (
+            f"{IN_DROPPED}::test_another_partition_of_the_name_does_not_get_the_replay_start_of_the_first",
+            "tests/unit/lake/iceberg/metadata/test_snapshot_chain.py"
+            "::test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows",
+        ),
     ),
     Mutant(
         "offsets_expired", "P2", EXPIRY_PLAN,

@@ -18,14 +18,20 @@ from pyiceberg.exceptions import CommitFailedException
 from fluss_lab.errors import CommitConflictError, TableNotFoundError
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
-from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
+from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts, tagged_snapshots
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
-from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_delete, stage_row_delta
+from fluss_lab.lake.iceberg.metadata.partition_history import drops_property
+from fluss_lab.lake.iceberg.metadata.snapshot_builder import (
+    StagedSnapshot,
+    TagRequest,
+    stage_delete,
+    stage_row_delta,
+)
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, live_state, snapshot_of
 from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, checked_layout, known_layout
-from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, drop_properties
+from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, DROPPED_PARTITION_KEY, drop_properties
 from fluss_lab.model import PartitionInfo, TableInfo
 from fluss_lab.model.names import BucketKey
 
@@ -58,7 +64,13 @@ def stage_removal(
     """
     gone = _files(lake, entries, table, is_gone)
     # Replay of the buckets that stay needs what a compaction by others, just before, retired.
-    summary, properties, tags = (summary, {}, []) if table.is_log_table else replay_parts(table, lake, summary)
+    properties: dict[str, str] = {}
+    tags: list[TagRequest] = []
+    if not table.is_log_table:
+        summary, properties, tags = replay_parts(table, lake, summary)
+        if (name := summary.get(DROPPED_PARTITION_KEY)) is not None:
+            tagged = {*tagged_snapshots(lake).values(), *(tag.snapshot_id for tag in tags)}
+            properties |= drops_property(lake, tagged, {name: [lake.metadata.next_sequence_number()]})
     try:
         if gone:
             return stage_delete(lake, gone, summary, properties=properties, tags=tags, entries=entries)

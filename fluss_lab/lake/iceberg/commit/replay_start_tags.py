@@ -35,6 +35,11 @@ def replay_tag(snapshot_id: int, retention_ms: int) -> TagRequest:
     return TagRequest(f"{REPLAY_TAG_PREFIX}{snapshot_id}", snapshot_id, retention_ms)
 
 
+def tagged_snapshots(lake: Table) -> dict[str, int]:
+    """Return the snapshots that tags of ours keep, by the tag's name."""
+    return {name: ref.snapshot_id for name, ref in lake.metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
+
+
 def changelog_retention_ms(table: TableInfo) -> int:
     """Return for how many milliseconds what compactions of a primary-key table retire is kept."""
     return int(DATALAKE_CHANGELOG_RETENTION.of(table.descriptor.properties))

@@ -11,6 +11,7 @@ from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_replace
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, snapshot_of, snapshot_state
+from fluss_lab.lake.iceberg.metadata.snapshot_history import number_of
 from fluss_lab.lake.iceberg.table.layout import checked_layout
 from fluss_lab.lake.maintenance_interfaces import CompactedFiles
 from fluss_lab.model import TableInfo
@@ -64,7 +65,7 @@ class ReplaceCommit:
         )
         if self._tag is not None:
             buckets = [(each.written.partition, each.written.bucket) for each in self._done if each.dropped]
-            number = int(snapshot_of(lake, self._table.path, self._planned).sequence_number or 0)
+            number = number_of(snapshot_of(lake, self._table.path, self._planned))
             state = MaintenanceState.of(lake.properties).with_dropped(self._now_ms, self._planned, number, buckets)
             changed |= state.to_properties()
             tags.append(self._tag)

@@ -25,11 +25,12 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.commit.commit_attempts import RETRY, Retries
-from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, REPLAY_TAG_PREFIX, table_starts
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, table_starts, tagged_snapshots
 from fluss_lab.lake.iceberg.maintenance.expiry_plan import ExpiryLimits, ExpiryPlan, expiry_requirements, plan_expiry
 from fluss_lab.lake.iceberg.maintenance.maintenance_state import MaintenanceState, Retirement
-from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_state
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
+from fluss_lab.lake.iceberg.metadata.partition_history import PartitionHistory, drops_property
+from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, snapshot_of, snapshot_state
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, number_of, summaries
 from fluss_lab.lake.iceberg.table.catalog_access import NOT_DONE, CatalogAccess, CatalogLockedError
 from fluss_lab.lake.iceberg.table.table_folders import is_within, may_remove_files, remove_all, table_folders
 from fluss_lab.lake.iceberg.write.delete_schema import event_range
@@ -112,6 +113,9 @@ class SnapshotExpiry:
         state = MaintenanceState.of(lake.properties)
         if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
             properties |= state.without(over).to_properties()
+        if not self._table.is_log_table:
+            left = {snapshot_id for name, snapshot_id in tagged_snapshots(lake).items() if name not in plan.tags}
+            properties |= drops_property(lake, left)
         properties = {key: value for key, value in properties.items() if lake.properties.get(key) != value}
         requirements = expiry_requirements(lake, is_rest=self._access.is_rest)
         try:
@@ -188,29 +192,26 @@ class SnapshotExpiry:
         if self._table.is_log_table:
             return starts
         state = MaintenanceState.of(lake.properties)
-        ids = self._ids(lake)
+        partitions = PartitionHistory.until(
+            lake, self._table.path, lake.metadata.current_snapshot(), self._partition_ids
+        )
         for snapshot_id in plan.tags.values():
             found = state.retired.get(snapshot_id)
             # Of another engine's compaction it is not known which buckets it was.
             buckets = None if found is None else found.buckets
-            starts = merge_starts(starts, self._ends_at(lake, snapshot_id, buckets, ids))
+            starts = merge_starts(starts, self._ends_at(lake, snapshot_id, buckets, partitions))
         for retirement in _untagged(lake, state).values():
             if (later := _first_since(lake, retirement.sequence_number)) is not None:
-                starts = merge_starts(starts, self._ends_at(lake, later, retirement.buckets, ids))
+                starts = merge_starts(starts, self._ends_at(lake, later, retirement.buckets, partitions))
         # What is known of a partition that was dropped does not count for another of its name.
         return {
             (name, bucket): start
             for (name, bucket), start in starts.items()
-            if name is None or ids.get(name, start.partition_id) == start.partition_id
+            if name is None or partitions.ids.get(name, start.partition_id) == start.partition_id
         }
 
-    def _ids(self, lake: Table) -> dict[str, int]:
-        """Return the ids of partitions, as the snapshots have them and as the cluster does."""
-        newest = newest_committed(summaries(self._table.path, main_line(lake.metadata)))
-        return {**(newest.partition_ids if newest is not None else {}), **self._partition_ids}
-
     def _ends_at(
-        self, lake: Table, snapshot_id: int, buckets: set[BucketKey] | None, ids: Mapping[str, int]
+        self, lake: Table, snapshot_id: int, buckets: set[BucketKey] | None, partitions: PartitionHistory
     ) -> dict[BucketKey, ReplayStart]:
         """Return how far buckets were tiered in a snapshot, after which something of theirs was dropped.
 
@@ -218,20 +219,20 @@ class SnapshotExpiry:
             lake: The table.
             snapshot_id: The snapshot.
             buckets: Which; None: all that it has files of. What a later snapshot has is never less.
-            ids: Of partitions.
+            partitions: Those of now: what the snapshot has of others of their names is none of theirs.
         """
+        snapshot = snapshot_of(lake, self._table.path, snapshot_id)
         state = snapshot_state(self._table, lake, snapshot_id, self._entries)
         newest = newest_committed(summaries(self._table.path, ancestors(lake.metadata, snapshot_id)))
-        then = ids if newest is None else {**ids, **newest.partition_ids}
         ends: dict[BucketKey, ReplayStart] = {}
         for key in state if buckets is None else buckets:
             partition = key[0]
-            if partition is not None and (partition not in ids or then[partition] != ids[partition]):
+            if partition is not None and (partition not in partitions.ids or not partitions.has(partition, snapshot)):
                 continue
             end = _end_of(state.get(key))
             if newest is not None and key in newest.offsets:
                 end = max(end, newest.offsets[key].end)
-            ends[key] = ReplayStart(end, None if partition is None else ids[partition])
+            ends[key] = ReplayStart(end, None if partition is None else partitions.ids[partition])
         return ends
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -254,14 +255,14 @@ class SnapshotExpiry:
 
 def _untagged(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:
     """Return the compactions whose tag is gone and not by us: another engine's expiry removes tags whose time is over."""
-    tagged = {ref.snapshot_id for name, ref in lake.metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
+    tagged = tagged_snapshots(lake).values()
     return {snapshot_id: each for snapshot_id, each in state.retired.items() if snapshot_id not in tagged}
 
 
 def _first_since(lake: Table, sequence_number: int) -> int | None:
     """Return the first snapshot, of those left, that is as new as one of a sequence number."""
-    left = [snapshot for snapshot in lake.metadata.snapshots if (snapshot.sequence_number or 0) >= sequence_number]
-    first = min(left, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
+    left = [snapshot for snapshot in lake.metadata.snapshots if number_of(snapshot) >= sequence_number]
+    first = min(left, key=number_of, default=None)
     return None if first is None else int(first.snapshot_id)
 
 

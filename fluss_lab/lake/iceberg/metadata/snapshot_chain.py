@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from fluss_lab.errors import FlussError
-from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX, table_starts
+from fluss_lab.lake.iceberg.commit.replay_start_tags import table_starts, tagged_snapshots
+from fluss_lab.lake.iceberg.metadata.partition_history import PartitionHistory
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeDelete, live_state, snapshot_of
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, summaries, summary_of
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, is_ours, keeps_rows, number_of, summary_of
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventRanges
 from fluss_lab.lake.iceberg.table.layout import LakeColumns, known_layout
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
-from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, SnapshotSummary, read_starts
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, read_starts
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class SnapshotChain:
         self._layout = known_layout(table, lake)
         self._ranges = EventRanges(lake.io, LakeColumns.of(table, self._layout))
         self._kept: LRUCache[int, dict[BucketKey, list[ChainLink]]] = LRUCache(CHAINS_KEPT)
-        self._partitions: dict[int, _Partitions] = {}
+        self._partitions: dict[int, PartitionHistory] = {}
 
     def links(self, snapshot_id: int, key: BucketKey) -> list[ChainLink]:
         """Return the pieces of a bucket's log, ascending, one after another without a hole.
@@ -131,11 +132,11 @@ class SnapshotChain:
         found: dict[BucketKey, list[ChainLink]] = {}
         retained = self._retained(asked)
         is_partitioned = bool(self._table.descriptor.partitioned_by)
-        partitions = self._partitions_at(asked) if retained and is_partitioned else _Partitions({}, {})
+        partitions = self._partitions_at(asked) if retained and is_partitioned else PartitionHistory()
         for snapshot in [*retained, asked]:
             is_asked = snapshot is asked
             for key, state in self._states(snapshot).items():
-                if is_asked or partitions.has(key[0], _number(snapshot)):
+                if is_asked or partitions.has(key[0], snapshot):
                     links = found.setdefault(key, [])
                     start = links[-1].stop if links else 0
                     events = self._events(state, snapshot.snapshot_id)
@@ -152,7 +153,7 @@ class SnapshotChain:
     def _retained(self, asked: Snapshot) -> list[Snapshot]:
         """Return the snapshots before one that are kept for replay, oldest first."""
         metadata = self.lake.metadata
-        ids = {ref.snapshot_id for name, ref in metadata.refs.items() if name.startswith(REPLAY_TAG_PREFIX)}
+        ids = set(tagged_snapshots(self.lake).values())
         # What others compacted since the newest of ours, the next round is going to tag.
         for snapshot in ancestors(metadata, asked.snapshot_id):
             if is_ours(snapshot):
@@ -161,8 +162,8 @@ class SnapshotChain:
                 ids.add(snapshot.parent_snapshot_id)
         if not ids:
             return []
-        found = [each for each in metadata.snapshots if each.snapshot_id in ids and _number(each) < _number(asked)]
-        return sorted(found, key=_number)
+        found = [each for each in metadata.snapshots if each.snapshot_id in ids and number_of(each) < number_of(asked)]
+        return sorted(found, key=number_of)
 
     def _states(self, snapshot: Snapshot) -> dict[BucketKey, BucketFiles]:
         try:
@@ -179,49 +180,12 @@ class SnapshotChain:
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
-    def _partitions_at(self, snapshot: Snapshot) -> _Partitions:
+    def _partitions_at(self, snapshot: Snapshot) -> PartitionHistory:
         """Return what the snapshots up to one say of partitions."""
         if (known := self._partitions.get(snapshot.snapshot_id)) is None:
-            known = _Partitions({}, {})
-            found = [each for each in self.lake.metadata.snapshots if _number(each) <= _number(snapshot)]
-            found.sort(key=_number)
-            for each, summary in zip(found, summaries(self._table.path, found), strict=True):
-                known.add(_partition_ids(summary), _number(each))
+            known = PartitionHistory.until(self.lake, self._table.path, snapshot)
             self._partitions[snapshot.snapshot_id] = known
         return known
-
-
-@dataclass(frozen=True, slots=True)
-class _Partitions:
-    """What snapshots say of partitions, by name.
-
-    Attributes:
-        ids: Their ids; of those that were not dropped since.
-        changed: Sequence number of the last snapshot that drops one, or is the first with another id.
-    """
-
-    ids: dict[str, int]
-    changed: dict[str, int]
-
-    def add(self, ids: dict[str, int | None], number: int) -> None:
-        """Take what the next snapshot says: ids, None for a partition that it drops."""
-        for name, partition_id in ids.items():
-            if partition_id is None or self.ids.get(name, partition_id) != partition_id:
-                self.changed[name] = number
-            if partition_id is None:
-                self.ids.pop(name, None)
-            else:
-                self.ids[name] = partition_id
-
-    def has(self, name: str | None, number: int) -> bool:
-        """Return whether a partition is the one that a snapshot of a sequence number has under its name."""
-        return name is None or self.changed.get(name, number) <= number
-
-
-def _partition_ids(summary: SnapshotSummary) -> dict[str, int | None]:
-    """Return the ids that a snapshot names, None for a partition that it drops."""
-    ids: dict[str, int | None] = dict(summary.tiered_offsets()[1])
-    return ids if summary.dropped_partition is None else {**ids, summary.dropped_partition: None}
 
 
 def _end_of(state: BucketFiles, events: Sequence[tuple[EventRange, LakeDelete]]) -> int:
@@ -244,7 +208,3 @@ def _joined(links: Sequence[ChainLink]) -> list[ChainLink]:
 
 def _paths(state: BucketFiles) -> set[str]:
     return {each.file.file_path for each in state.data} | {each.file.file_path for each in state.deletes}
-
-
-def _number(snapshot: Snapshot) -> int:
-    return int(snapshot.sequence_number or 0)

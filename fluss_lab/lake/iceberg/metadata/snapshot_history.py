@@ -47,6 +47,11 @@ def summary_of(snapshot: Snapshot) -> dict[str, str]:
     return dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {}
 
 
+def number_of(snapshot: Snapshot) -> int:
+    """Return the sequence number of a snapshot: ids are not ordered, and timestamps may be alike."""
+    return int(snapshot.sequence_number or 0)
+
+
 def summaries(path: TablePath | str, snapshots: Iterable[Snapshot]) -> Iterator[SnapshotSummary]:
     """Yield the summaries of snapshots of a table, in their order."""
     return (SnapshotSummary(str(path), snapshot.snapshot_id, summary_of(snapshot)) for snapshot in snapshots)

@@ -36,8 +36,9 @@ FORWARDED_PROPERTY: Final = "fluss.forwarded"
 #: Tables with more columns keep bounds for keys and system columns only: every entry of every manifest holds them.
 BOUNDED_COLUMNS_MAX: Final = 32
 _METRICS: Final = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-#: What commits keep in the lake table for later ones (see `replay_start_tags` and `maintenance_state`): no property of the Fluss table.
-STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance", "fluss.location")
+#: What commits keep in the lake table for later ones (see `replay_start_tags`, `maintenance_state`, `partition_history`): no property of the
+#: Fluss table.
+STATE_PROPERTIES: Final = ("fluss.replay-start", "fluss.maintenance", "fluss.location", "fluss.dropped-partitions")
 #: Where a table was asked to be put, in a catalog that has the last word on it.
 LOCATION_PROPERTY: Final = STATE_PROPERTIES[2]
 

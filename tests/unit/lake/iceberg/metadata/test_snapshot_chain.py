@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from fluss_lab.lake.iceberg.metadata.partition_history import DROPS_PROPERTY
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_delete
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
-from fluss_lab.model import PartitionInfo, TableInfo
+from fluss_lab.model import ChangeType, PartitionInfo, TableInfo
 from tests.readers import foreign
 from tests.unit.lake.changelogs import Changelog, state_of, written
 from tests.unit.lake.conftest import summary
 from tests.unit.lake.keyed_logs import check_log, compact_keeping, copied, exchange, links, newest
 from tests.unit.lake.rounds import tags
-from tests.unit.lake.upkeep import Upkeep, keyed_lake
+from tests.unit.lake.upkeep import DAY_MS, Upkeep, keyed_lake
 
 pytestmark = pytest.mark.slow
 
@@ -115,24 +116,24 @@ def test_delete_files_without_a_telling_name_are_opened(lake):
 PARTS = {"id": "bigint not null", "name": "string", "p": "string not null"}
 
 
-def commit_partition(lake, info: TableInfo, log: Changelog, span, number: int, *, known) -> int:
-    """Commit a round of partition ``a``, whose id may be another than the last one's."""
+def commit_partition(lake, info: TableInfo, log: Changelog, span, number: int, *, known, name="a") -> int:
+    """Commit a round of a partition, whose id may be another than the last one's of its name."""
     lake.rounds += 1
-    result = written(lake, info, log.run(*span), partition="a")
-    entry = {"partition_id": number, "partition_name": "a", "bucket": 0, "offset": span[1], "max_timestamp": 1}
+    result = written(lake, info, log.run(*span), partition=name)
+    entry = {"partition_id": number, "partition_name": name, "bucket": 0, "offset": span[1], "max_timestamp": 1}
     committer = lake.committer(info)
     given = summary() | {BUCKET_OFFSET_KEY: json.dumps([entry])}
     return committer.commit(committer.to_committable([result]), known, given)
 
 
-def partition_log(info: TableInfo, rng, count) -> Changelog:
+def partition_log(info: TableInfo, rng, count, name="a") -> Changelog:
     log = Changelog(info.schema.arrow_schema, ("id", "p"))
     for _ in range(count):
         number = rng.randrange(10)
         if rng.random() < 0.3:
-            log.delete((number, "a"))
+            log.delete((number, name))
         else:
-            log.upsert({"id": number, "name": f"{rng.randrange(10**6)}", "p": "a"})
+            log.upsert({"id": number, "name": f"{rng.randrange(10**6)}", "p": name})
     return log
 
 
@@ -157,4 +158,48 @@ def test_a_partition_made_again_under_its_name_has_a_log_of_its_own(lake, seed, 
         staged = stage_delete(table, files, {"commit-user": "__fluss_lake_tiering"})
         table.catalog.commit_table(table, staged.requirements, staged.updates)
     commit_partition(lake, info, second, (0, second.end), 2, known=newest(lake, info))
+    check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
+
+
+def cut(log: Changelog, offset: int) -> int:
+    """Return where a round may end: an update's two records are in one snapshot."""
+    return offset + (log.log[offset].kind is ChangeType.UPDATE_AFTER)
+
+
+def expire_drop(lake, info, upkeep, drop, *, ids, by) -> None:
+    """Expire the snapshot that drops a partition, and all others that may go."""
+    if by == "others":
+        lake.load(info).maintenance.expire_snapshots().by_id(drop).commit()
+    elif by == "an older lab's":
+        lake.load(info).transaction().remove_properties(DROPS_PROPERTY).commit_transaction()
+    upkeep.clock.advance(2 * DAY_MS)
+    upkeep.expire(partition_ids=ids)
+    assert drop not in [each.snapshot_id for each in lake.load(info).metadata.snapshots]
+
+
+@pytest.mark.parametrize("by", ["ours", "others", "an older lab's"])
+def test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows(lake, seed, by):
+    """The tagged snapshot says nothing of the partition, as a round names only what advanced where there are many buckets."""
+    rng = random.Random(seed)
+    given = {"table.datalake.snapshots-min": 1}
+    info = lake.table(PARTS, primary_key=["id", "p"], partitioned_by=["p"], buckets=1, properties=given)
+    first, second, other = partition_log(info, rng, 60), partition_log(info, rng, 30), partition_log(info, rng, 60, "b")
+    known = commit_partition(lake, info, first, (0, first.end), 1, known=None)
+    low, high = cut(other, 20), cut(other, 40)
+    known = commit_partition(lake, info, other, (0, low), 2, known=known, name="b")
+    tagged = commit_partition(lake, info, other, (low, high), 2, known=known, name="b")
+    upkeep, ids = Upkeep(lake, info), {"a": 3, "b": 2}
+    upkeep.compact()
+    assert {each.snapshot_id for each in tags(lake, info).values()} == {tagged}
+    lake.catalog.drop_partition(info, PartitionInfo(1, "a"))
+    drop = newest(lake, info)
+    known = commit_partition(lake, info, second, (0, second.end), 3, known=drop)
+    commit_partition(lake, info, other, (high, other.end), 2, known=known, name="b")
+    expire_drop(lake, info, upkeep, drop, ids=ids, by=by)
+    check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
+    check_log(lake, info, {0: other}, {0: other.end}, rng, partition="b")
+    # With the tag goes what was remembered; the start of the second one's log is not where the first one ended.
+    upkeep.clock.advance(6 * DAY_MS)
+    assert tagged in upkeep.expire(partition_ids=ids).snapshot_ids
+    assert lake.load(info).properties[DROPS_PROPERTY] == "{}"
     check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
