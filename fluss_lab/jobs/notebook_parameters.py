@@ -23,6 +23,7 @@ import re
 import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from fluss_lab.errors import InvalidRequestError
@@ -35,7 +36,8 @@ VALUES_LENGTH_MAX: Final = 64 << 10
 DEPTH_MAX: Final = 8
 
 _RANGE: Final = re.compile(r"#\s*(-?\d[\d_]*(?:\.\d+)?)\s+to\s+(-?\d[\d_]*(?:\.\d+)?)(?![\w.])")
-_CHOICES: Final = re.compile(r"#\s*one of\s+([\w.+-]+(?:\s*,\s*[\w.+-]+)*)")
+_CHOICE: Final = r"""(?:[\w.+-]+|"[^"]*"|'[^']*')"""
+_CHOICES: Final = re.compile(rf"#\s*one of\s+({_CHOICE}(?:\s*,\s*{_CHOICE})*)")
 _SECRET_NAME: Final = re.compile(
     r"(^|_)(password|passwd|passphrase|secret|token|credentials?|api_?key|access_?key|private_?key)(_|$)", re.IGNORECASE
 )
@@ -75,7 +77,7 @@ class NotebookParameter:
         default: The value that the notebook has.
         low: The smallest number allowed; None without a limit.
         high: The largest number allowed.
-        choices: The texts allowed; empty: any.
+        choices: The values allowed, as texts; of a list, those of its members; empty: any.
     """
 
     name: str
@@ -110,11 +112,20 @@ class NotebookParameter:
             raise InvalidRequestError(
                 f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_shown(value)}"
             )
-        if self.choices and plain is not None and plain not in self.choices:
+        if self.choices and plain is not None and not self._is_choice(plain):
             raise InvalidRequestError(
                 f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_shown(value)}"
             )
         return plain
+
+    def _is_choice(self, value: Any) -> bool:
+        if isinstance(value, list):
+            return all(map(self._is_choice, value))
+        if isinstance(value, str):
+            return value in self.choices
+        return any(
+            value == each and isinstance(value, bool) == isinstance(each, bool) for each in map(_literal, self.choices)
+        )
 
     def value_of(self, text: str) -> Any:
         """Return the value that a text of a command line means: as it is for a text, else read as JSON."""
@@ -214,8 +225,16 @@ def _parameter(
         default,
         low=float(ranged[1]) if ranged else None,
         high=float(ranged[2]) if ranged else None,
-        choices=tuple(each.strip() for each in chosen[1].split(",")) if chosen else (),
+        choices=tuple(each.strip("\"'") for each in re.findall(_CHOICE, chosen[1])) if chosen else (),
     )
+
+
+def _literal(text: str) -> Any:
+    """Return the value that a text is in Python; one that is none stays a text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _inferred(default: Any) -> str:
@@ -262,6 +281,8 @@ def _plain(name: str, value: Any, depth: int) -> Any:
     """Return a value as JSON has it, and papermill writes it."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
+    if isinstance(value, Enum):
+        value = value.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if value is None or isinstance(value, bool):
@@ -271,7 +292,7 @@ def _plain(name: str, value: Any, depth: int) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, str) and "\0" not in value and is_unicode(value):
-        return str(value)
+        return str.__str__(value)  # what it is, whatever a subclass shows of it
     if isinstance(value, list | tuple) and depth:
         return [_plain(name, each, depth - 1) for each in value]
     if isinstance(value, Mapping) and depth and all(isinstance(key, str) for key in value):

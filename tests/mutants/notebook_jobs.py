@@ -50,6 +50,18 @@ _GIVEN = (
         (f"{IN_PARAMETERS}::test_values_that_do_not_fit",),
     ),
     Mutant(
+        "parameters_of_any_choice", "P8", PARAMETERS,
+        " and plain is not None and not self._is_choice(plain):\n",
+        " and plain is None and not self._is_choice(plain):\n",
+        (f"{IN_PARAMETERS}::test_choices_are_values_of_the_type",),
+    ),
+    Mutant(
+        "members_of_enums_become_texts", "P11", PARAMETERS,
+        "    if isinstance(value, Enum):\n        value = value.value\n",
+        "    if isinstance(value, Enum):\n        value = str(value)\n",
+        (f"{IN_PARAMETERS}::test_members_of_enums_and_texts_of_other_classes_are_their_values",),
+    ),
+    Mutant(
         "parameters_of_any_length", "P8", PARAMETERS,
         "json.dumps(found))) > VALUES_LENGTH_MAX:\n",
         "json.dumps(found))) < 0:\n",

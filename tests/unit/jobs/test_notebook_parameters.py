@@ -2,6 +2,7 @@
 
 import json
 import math
+from enum import Enum, IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,61 @@ a, b = 1, 2
 @pytest.fixture
 def notebook(tmp_path):
     return read_notebook(write_notebook(tmp_path / "x.ipynb", CELL))
+
+
+class Colour(str, Enum):  # noqa: UP042  its `str` is what is tested
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Shown(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return "shown"
+
+
+def test_members_of_enums_and_texts_of_other_classes_are_their_values(notebook):
+    """`str` of a member is ``Colour.RED``: the notebook would be given that."""
+    given = {
+        "table": Colour.RED,
+        "days": Level.LOW,
+        "columns": [Colour.BLUE],
+        "since": Shown("x"),
+        "limits": {Colour.RED: Level.LOW},
+    }
+    found = check_parameters(notebook, given)
+    assert found == {"table": "red", "days": 1, "columns": ["blue"], "since": "x", "limits": {"red": 1}}
+    assert {type(found["table"]), type(found["since"])} == {str}
+    assert type(found["days"]) is int
+    with pytest.raises(InvalidRequestError, match="expected one of inner, left"):
+        check_parameters(notebook, {"how": Colour.RED})
+
+
+@pytest.mark.parametrize(
+    ("line", "fits", "not_"),
+    [
+        ("x: int = 1  # one of 1, 2, 3", [1, 2, np.int64(3), Level.LOW], [0, 4, "1", True]),
+        ("x: float = 0.5  # one of 0.5, 1, 2e1", [0.5, 1, 1.0, 20], [0.25]),
+        ("x: int | None = -1  # one of -1, 1", [-1, 1, None], [0]),
+        ("x: str = '1'  # one of 1, 2", ["1", "2"], ["3", 1]),
+        ("x = None  # one of 1, a", [1, "1", "a", None], [True, "b", 2]),
+        ("x: bool = True  # one of True", [True], [False, 1]),
+        ("x: list[int] = []  # one of 1, 2", [[], [1], [2, 1, 2]], [[1, 3], ["1"]]),
+        ("x: str = 'a b'  # one of 'a b', \"c\", d", ["a b", "c", "d"], ["a", "b", "'c'"]),
+    ],
+)  # fmt: skip
+def test_choices_are_values_of_the_type(tmp_path, line, fits, not_):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", line))
+    for value in fits:
+        assert check_parameters(notebook, {"x": value}) == {"x": value}
+    for value in not_:
+        with pytest.raises(InvalidRequestError, match="parameter x: expected"):
+            check_parameters(notebook, {"x": value})
 
 
 def test_types_ranges_and_defaults_come_from_the_cell(notebook):
