@@ -131,18 +131,22 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
 @_options_option
 @click.option("--jobs", "with_jobs", is_flag=True, help="Run the lab's jobs too, until `fluss-lab down`.")
 def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jobs: bool) -> None:
-    """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`."""
+    """Start a server on FOLDER (default: lab) that stays until `fluss-lab down`.
+
+    Where one runs already it goes on; options that it does not have are refused then.
+    """
     from fluss_lab.cli.job_commands import start_detached
     from fluss_lab.server import cluster
     from fluss_lab.server.process.server_process import server_command
 
     path = folder.absolute()
     was_running = cluster.running_server(path) is not None
-    options = {**_parse_options(pairs), **_counted(tablet_servers)}
+    given = options = {**_parse_options(pairs), **_counted(tablet_servers)}
     if cluster.read_discovery(path) is not None:
         # A killed server is restarted with its options, except for those given now.
         options = {**cluster.read_options(path), **options}
     found = cluster.start_server(path, server_command(), options, ephemeral=False)
+    _check_options_in_force(path, given)
     one = found.servers[0]
     verb = "already runs" if was_running else "runs"
     click.echo(f"{path}: {verb} at {one.host}:{one.port} (process {one.pid}); token file {one.token_file}")
@@ -152,6 +156,31 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jo
         )
     if with_jobs:
         click.echo(f"{path}: jobs are scheduled by process {start_detached(path)}")
+
+
+def _check_options_in_force(folder: Path, given: dict[str, str]) -> None:
+    """Check that the server that runs on a folder has the options that were given: one that ran before keeps its own.
+
+    Raises:
+        InvalidPropertyError: One is unknown, or has another value; the text has both.
+    """
+    from fluss_lab.server import cluster
+    from fluss_lab.server.folder.read_only_lab import home_of
+    from fluss_lab.server.server_options import check_server_options, options_in_force, split_options
+
+    if not (asked := split_options(given).server):
+        return
+    present = cluster.read_options(home_of(folder))
+    has = options_in_force(present, folder)
+    wanted = options_in_force(check_server_options({**present, **asked}), folder)
+    if different := [key for key in asked if wanted[key] != has.get(key)]:
+        shown = ", ".join(
+            f"{key} (expected {given[key]}, found {present.get(key, has.get(key, 'none'))})" for key in different
+        )
+        raise InvalidPropertyError(
+            f"{folder}: a server runs already and keeps its options, which are others: {shown}; `fluss-lab down {folder}` first, then "
+            "`up` with these"
+        )
 
 
 @commands.command(epilog=examples("fluss-lab down", "fluss-lab down my-lab"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fluss_lab.cli.folder_argument import folder_option, opened_lab
-from fluss_lab.cli.job_commands import jobs, run
+from fluss_lab.cli.job_commands import jobs, run, schedule
 from fluss_lab.cli.output import examples, json_option, print_objects
 from fluss_lab.cli.table_argument import table_argument, tables_argument
 from fluss_lab.errors import InvalidError, InvalidRequestError, UnsupportedError
@@ -359,4 +359,4 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in split}
 
 
-TABLE_COMMANDS: Final = (tables, show, tier, run, jobs, repair)
+TABLE_COMMANDS: Final = (tables, show, tier, run, schedule, jobs, repair)

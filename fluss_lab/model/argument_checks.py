@@ -82,7 +82,7 @@ def checked(kind: type[KindT]) -> type[KindT]:
             continue
         what = kind.__name__ if name == "__init__" else f"{kind.__name__}.{name}"
         if arguments := _arguments(what, inspect.unwrap(function)):
-            called = _checking(function, arguments)
+            called = _checking(what, function, arguments)
             setattr(kind, name, staticmethod(called) if is_static else called)
     return kind
 
@@ -130,11 +130,12 @@ def _plain_types(annotation: str, scope: Mapping[str, Any]) -> frozenset[type]:
     return frozenset(found)
 
 
-def _checking(function: Any, arguments: Mapping[str, _Argument]) -> Any:
+def _checking(what: str, function: Any, arguments: Mapping[str, _Argument]) -> Any:
     code = inspect.unwrap(function).__code__
     named = {name: argument for name, argument in arguments.items() if name != "**"}
     placed = [(each.position, each.plain, each.check) for each in named.values() if each.position < code.co_argcount]
     others = arguments["**"].check if "**" in arguments else None
+    takes_others = bool(code.co_flags & 0x08)
     known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
     @functools.wraps(function)
@@ -145,6 +146,11 @@ def _checking(function: Any, arguments: Mapping[str, _Argument]) -> Any:
                 break
             if type(args[at]) not in plain:
                 args = (*args[:at], check(args[at]), *args[at + 1 :])
+        if takes_others and (twice := kwargs.keys() & code.co_varnames[: min(count, code.co_argcount)]):
+            raise InvalidRequestError(
+                f"{what}: {min(twice)!r} is an argument of the call itself, and given twice, by its place and by its name; expected other "
+                "names here"
+            )
         for name, value in kwargs.items():
             if (argument := named.get(name)) is not None:
                 if type(value) not in argument.plain:

@@ -109,3 +109,17 @@ def with_remote_dir(options: Mapping[str, str], folder: Path) -> dict[str, str]:
     if isinstance(found, Path):
         return {**options, REMOTE_DATA_DIR.key: os.path.normpath(folder.absolute() / found)}
     return {**options, REMOTE_DATA_DIR.key: str(found)}
+
+
+def options_in_force(options: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the value that each option has in a server on a folder: as it was set, or its default.
+
+    Values of one meaning are one text: ``1mb`` and ``1024kb``.
+
+    Args:
+        options: Those that are set, checked.
+        folder: The lab's folder.
+    """
+    own = with_remote_dir(with_lake(options, folder), folder)
+    parsed = {key: text_of(option.of(own)) for key, option in CLUSTER_OPTIONS.items()}
+    return {**own, **parsed}

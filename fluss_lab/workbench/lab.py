@@ -466,7 +466,7 @@ class Lab(Closing):
         return jobs_of(self.folder)
 
     def run_notebook(self, notebook: str | Path, **parameters: Any) -> Run:
-        """Run a notebook now, with parameters, and wait for its end; see `Jobs.run`, which has secrets and limits too."""
+        """Run a notebook now, with parameters, and wait for its end; see `Jobs.run`, which has parameters of any name, secrets, limits."""
         return self.jobs.run(notebook, parameters)
 
     def status(self) -> LabStatus:

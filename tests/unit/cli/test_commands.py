@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS
 from fluss_lab.server import cluster
@@ -93,6 +94,31 @@ def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     assert run("status", folder).returncode == 3
     assert run("up", folder).returncode == 0
     assert cluster.read_options(folder) == options
+
+
+def test_up_refuses_options_that_the_running_server_does_not_have(folder):
+    assert run("up", folder, "--option", "log.segment.file-size=1mb").returncode == 0
+    has = cluster.read_options(folder)
+    same = ["--option", "log.segment.file-size=1024kb", "--option", "server.grace=10s", "--tablet-servers", "1"]
+    assert "already runs" in call("up", folder, *same).out
+    others = [
+        "--option",
+        "log.segment.file-size=2mb",
+        "--option",
+        "log.durability=fsync",
+        "--option",
+        "datalake.iceberg.s3.region=x",
+    ]
+    refused = call("up", folder, *others, "--tablet-servers", "2", "--jobs")
+    assert (refused.code, refused.out) == (1, "")
+    for part in (
+        "log.segment.file-size (expected 2mb, found 1mb)", "log.durability (expected fsync, found ", "server.tablet-servers (expected 2, found 1)",
+        "datalake.iceberg.s3.region (expected x, found none)", "`fluss-lab down",
+    ):  # fmt: skip
+        assert part in refused.err
+    assert call("up", folder, "--option", "log.durabilty=fsync").code == 1
+    assert cluster.read_options(folder) == has
+    assert lease_holder(folder) is None
 
 
 def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):

@@ -68,6 +68,12 @@ def test_schedule_list_pause_and_remove(folder):
     assert call_json("jobs", "list", "-f", folder)["jobs"] == []
 
 
+def test_a_job_is_scheduled_by_the_short_command_too(folder):
+    made = call_json("schedule", "refresh", folder.parent / "x.ipynb", "--cron", "@daily", "-p", "n", "4", "-f", folder)
+    assert call_json("jobs", "show", "refresh", "-f", folder) == made
+    assert made["parameters"] == {"n": 4}
+
+
 def test_history_log_and_cancel(folder):
     store = Jobs(folder).store
     store.add_run(make_run("r1", due_ms=1_000_000))

@@ -34,6 +34,10 @@ class Subject:
         """Return what was given."""
         return {name: value for name, value in locals().items() if name != "self"}
 
+    def take_others(self, path: str, **others: Any) -> dict[str, Any]:
+        """Return what was given beside the path."""
+        return others
+
     @staticmethod
     def make(rows_max: int = 1) -> int:
         return rows_max
@@ -106,3 +110,14 @@ def test_bounds_others_and_unknown_names():
     with pytest.raises(TypeError, match="unexpected keyword"):
         Subject().take(nonsense=1)
     assert inspect.signature(Subject.take).parameters["count"].annotation == "int | None"
+
+
+def test_a_name_that_the_call_has_itself_is_none_of_the_others():
+    """Python's own error is a `TypeError`, and does not say what to do."""
+    subject = Subject()
+    assert subject.take_others(path="x", other=1) == {"other": 1}
+    for name in ("path", "self"):
+        with pytest.raises(
+            InvalidRequestError, match=f"Subject.take_others: '{name}' is an argument of the call itself"
+        ):
+            subject.take_others("x", **{name: 3})
