@@ -6,6 +6,7 @@ PAGES = "fluss_lab/read/changelog/change_pages.py"
 ANSWERS = "fluss_lab/explorer/explorer_answers.py"
 CHANGES = "fluss_lab/explorer/screens/change_answers.py"
 DIFF = "fluss_lab/explorer/screens/diff_answers.py"
+FACTS = "fluss_lab/explorer/screens/column_facts.py"
 GRID = "fluss_lab/explorer/screens/grid_rows.py"
 ROWS = "fluss_lab/explorer/screens/row_answers.py"
 TABLES = "fluss_lab/explorer/screens/shown_tables.py"
@@ -16,6 +17,7 @@ WORKER = "fluss_lab/explorer/request_queue.py"
 IN_PAGES = "tests/unit/read/changelog/test_change_pages.py"
 IN_CHANGES = "tests/unit/explorer/test_changes.py"
 IN_DIFF = "tests/unit/explorer/test_diff_answers.py"
+IN_FACTS = "tests/unit/explorer/test_column_facts.py"
 IN_GRID = "tests/unit/explorer/test_grid_rows.py"
 IN_MODEL = "tests/unit/explorer/test_explorer_model.py"
 IN_TAIL = "tests/unit/explorer/test_live_tail.py"
@@ -108,6 +110,31 @@ EXPLORING = (
         "        while len(self.grids) > GRIDS_MAX:",
         "        while len(self.grids) > 100 * GRIDS_MAX:",
         (f"{IN_MODEL}::test_a_point_that_is_no_longer_known_is_taken_anew",),
+    ),
+    # P4: what a click on the head of a column asks for is what the head counted.
+    Mutant(
+        "large_integers_in_floats", "P4", FACTS,
+        "np.asarray(values).astype(np.int64)",
+        "np.asarray(values).astype(np.float64)",
+        (f"{IN_FACTS}::test_whole_numbers_and_decimals_are_spread_exactly",),
+    ),
+    Mutant(
+        "decimals_by_their_low_half", "P4", FACTS,
+        "    if (high == low.view(np.int64) >> 63).all():",
+        "    if (high == high).all():",
+        (f"{IN_FACTS}::test_whole_numbers_and_decimals_are_spread_exactly",),
+    ),
+    Mutant(
+        "conditions_that_find_nan", "P4", FACTS,
+        "    if len(known) < len(values):",
+        "    if len(known) < 0:",
+        (f"{IN_FACTS}::test_what_is_no_number_is_in_no_bin_and_no_condition_finds_it",),
+    ),
+    Mutant(
+        "words_of_conditions_as_columns", "P4", FACTS,
+        "if name.upper() in _WORDS else name",
+        "if name in _WORDS else name",
+        (f"{IN_FACTS}::test_columns_that_are_called_as_a_word_of_conditions_are_quoted",),
     ),
     # P10: what is hidden leaves the process in no answer, and no condition finds it out.
     Mutant(
