@@ -14,7 +14,7 @@ STEPS = 24
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["log", "log_parts", "pk", "pk_parts", "pk_prefix"])
+@pytest.mark.parametrize("kind", ["log", "log_parts", "pk", "pk_parts", "pk_prefix", "pk_nested"])
 def test_all_readers_agree_with_the_model(seed, kind):
     Walker(kind).check(random_program(random.Random(seed), STEPS), shrink_s=120)
 

@@ -128,7 +128,7 @@ class History:
 
     def add_column(self) -> None:
         name = f"added{len(self.added)}"
-        self.info = self.connection.admin().alter_table(self.path, add_columns={name: "string"})
+        self.info = self.connection.admin().alter_table(self.path, add_columns={name: self.kind.added})
         self.added.append(name)
         self.model.add_column(name)
 
@@ -153,7 +153,7 @@ class History:
         row = self.kind.row(self.rng)
         while row.get("p") in self.frozen:
             row = self.kind.row(self.rng)
-        return row | {name: self.rng.choice([None, "u", "v"]) for name in self.added}
+        return row | {name: self.kind.added_value(self.rng) for name in self.added}
 
     def _append(self, rows: list[Row]) -> None:
         with self.connection.append_writer(self.path) as writer:

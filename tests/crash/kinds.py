@@ -34,6 +34,13 @@ VALUES: Final[dict[str, Value]] = {
     "double": lambda rng: rng.choice([-1.5, 0.0, 2.0**60, 1e-300]),
     "float": lambda rng: rng.choice([-1.5, 0.0, 0.25]),
 }  # fmt: skip
+#: Rows whose fields are never null, though they may be; in `VALUES` there are simple types only.
+INNER: Final = "row<x int not null, y binary(3) not null>"
+_NESTED: Final[dict[str, Value]] = {
+    INNER: lambda rng: {"x": rng.randrange(3), "y": bytes([0, 255, rng.randrange(4)])},
+    f"row<r {INNER} not null, s string>": lambda rng: {"r": _NESTED[INNER](rng), "s": rng.choice([None, "", "a"])},
+    "array<int>": lambda rng: rng.choice([[], [None], [1, 2]]),
+}
 #: Types that may be a primary key of a lake-enabled table.
 KEY_TYPES: Final = tuple(each for each in VALUES if each not in {"double", "float"})
 #: Those of them that Iceberg does not bucket by.
@@ -51,6 +58,8 @@ class Kind:
     buckets: int = 2
     properties: dict[str, str] = field(default_factory=dict)
     nulls: float = 0.2
+    #: Of columns that are added later.
+    added: str = "string"
 
     @property
     def is_keyed(self) -> bool:
@@ -73,7 +82,13 @@ class Kind:
     def _value(self, rng: random.Random, name: str) -> Any:
         if name in self.partitioned_by:
             return rng.choice(["p1", "p2", "p3"])
-        return VALUES[self.columns[name]](rng)
+        return (VALUES | _NESTED)[self.columns[name]](rng)
+
+    def added_value(self, rng: random.Random) -> Any:
+        """Return a value of a column that was added."""
+        if self.added == "string":
+            return rng.choice([None, "u", "v"])
+        return None if rng.random() < self.nulls else _NESTED[self.added](rng)
 
 
 _OTHERS: Final = {"name": "string", "x": "double"}
@@ -84,7 +99,11 @@ KINDS: Final[dict[str, Kind]] = {
     "log": Kind({"id": "bigint", **_OTHERS}, bucket_key=("id",)),
     "log_parts": Kind({"id": "bigint", "p": "string", **_OTHERS}, partitioned_by=("p",)),
     "log_types": Kind({f"c{number}": each for number, each in enumerate(VALUES)}),
+    "log_nested": Kind({f"c{number}": each for number, each in enumerate(_NESTED)}, nulls=0.4, added=INNER),
     "pk": Kind({"id": "bigint", **_OTHERS}, ("id",)),
+    "pk_nested": Kind(
+        {"id": "bigint", **{f"c{number}": each for number, each in enumerate(_NESTED)}}, ("id",), nulls=0.4, added=INNER
+    ),
     "pk_tricky": Kind({"id": "bigint", **_TRICKY}, ("id",)),
     "pk_parts": Kind({"id": "bigint", "p": "string", **_OTHERS}, ("id", "p"), partitioned_by=("p",)),
     "pk_prefix": Kind({"g": "int", "word": "string", **_OTHERS}, ("g", "word"), bucket_key=("g",)),

@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
+from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from tests.readers.lake_files import live_files
 
 
@@ -42,6 +43,12 @@ def compact(table: Table, rng: random.Random) -> None:
     table.catalog.commit_table(table, staged.requirements, staged.updates)
 
 
+def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in a schema, what is NOT NULL within a null ROW included, which other engines write as they please."""
+    columns = [cast_column(rows.column(field.name), field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _buckets(table: Table) -> dict[tuple[Any, ...], pa.Table]:
     """Return the live rows by partition values, which end with the bucket."""
     rows = table.scan().to_arrow().sort_by("__offset")
@@ -64,9 +71,13 @@ def _parts(rows: pa.Table, rng: random.Random) -> list[pa.Table]:
 def _write(table: Table, rows: pa.Table, template: DataFile, *, statistics: bool) -> DataFile:
     location = f"{template.file_path.rpartition('/')[0]}/{uuid.uuid4().hex}.parquet"
     schema = table.schema().as_arrow()
-    fields = [schema.field(name).with_type(rows.schema.field(name).type) for name in rows.column_names]
+    fields = [
+        # Within a nested type are field ids too, which what pyiceberg has read lacks.
+        field if pa.types.is_nested(field.type) else field.with_type(rows.schema.field(field.name).type)
+        for field in map(schema.field, rows.column_names)
+    ]
     with table.io.new_output(location).create() as stream:
-        pq.write_table(rows.cast(pa.schema(fields)), stream)
+        pq.write_table(_cast(rows, pa.schema(fields)), stream)
     with table.io.new_input(location).open() as stream:
         metadata = pq.read_metadata(stream)
     found: dict[str, Any] = {}

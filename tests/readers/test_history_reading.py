@@ -49,6 +49,7 @@ def test_the_events_of_equality_mode(cluster, seed):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("kind", LOGS + KEYED)
+# DataFusion reads no bytes within a ROW.
+@pytest.mark.parametrize("kind", [kind for kind in LOGS + KEYED if not kind.endswith("_nested")])
 def test_a_long_history(cluster, seed, kind):
     Walk(Scene(cluster, kind, seed, f"{kind}_long"), ENGINES).run(150)

@@ -34,11 +34,16 @@ def cast_column(column: Column, dtype: pa.DataType) -> Column:
 
 def _has_required(dtype: pa.DataType) -> bool:
     fields = [dtype.field(place) for place in range(dtype.num_fields)] if pa.types.is_struct(dtype) else []
-    if pa.types.is_list(dtype):
+    if _is_list(dtype):
         return _has_required(dtype.value_type)
     if pa.types.is_map(dtype):
         return _has_required(dtype.key_type) or _has_required(dtype.item_type)
     return any(not field.nullable or _has_required(field.type) for field in fields)
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    """Tell whether a type is an ARRAY's, also as others write it."""
+    return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 
 def _filled(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
@@ -50,7 +55,7 @@ def _filled(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
         target: What it is going to be cast to.
     """
     dtype = array.type
-    if pa.types.is_fixed_size_binary(target) and pa.types.is_binary(dtype):
+    if pa.types.is_fixed_size_binary(target) and (pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)):
         return pc.if_else(hidden, pa.scalar(bytes(target.byte_width), dtype), array)
     if not _has_required(dtype):
         return array
@@ -85,14 +90,14 @@ def _all_valid(array: pa.Array) -> pa.Array:
 
 def _inner(array: Any) -> pa.Array:
     """Return the values within an ARRAY or MAP, those before its offset too."""
-    if pa.types.is_list(array.type):
+    if _is_list(array.type):
         return array.values
     entries = [array.type.key_field, array.type.item_field]
     return pa.StructArray.from_arrays([array.keys, array.items], fields=entries)
 
 
 def _inner_type(dtype: pa.DataType) -> pa.DataType:
-    return dtype.value_type if pa.types.is_list(dtype) else pa.struct([dtype.key_field, dtype.item_field])
+    return dtype.value_type if _is_list(dtype) else pa.struct([dtype.key_field, dtype.item_field])
 
 
 def _around(array: pa.Array, validity: pa.Buffer | None, inner: pa.Array) -> pa.Array:
