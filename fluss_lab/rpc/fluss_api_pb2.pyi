@@ -1435,7 +1435,7 @@ class PbLakeTieringTableInfo(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., tiering_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code", "round", "is_upkeep")
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "error_code", "round", "is_upkeep", "is_unfinished")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1444,6 +1444,7 @@ class PbHeartbeatReqForTable(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     IS_UPKEEP_FIELD_NUMBER: _ClassVar[int]
+    IS_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
@@ -1452,7 +1453,8 @@ class PbHeartbeatReqForTable(_message.Message):
     error_code: int
     round: PbRoundFacts
     is_upkeep: bool
-    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ..., round: _Optional[_Union[PbRoundFacts, _Mapping]] = ..., is_upkeep: _Optional[bool] = ...) -> None: ...
+    is_unfinished: bool
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., error_code: _Optional[int] = ..., round: _Optional[_Union[PbRoundFacts, _Mapping]] = ..., is_upkeep: _Optional[bool] = ..., is_unfinished: _Optional[bool] = ...) -> None: ...
 
 class PbRoundFacts(_message.Message):
     __slots__ = ("row_count", "event_count", "files", "size_in_bytes", "splits", "snapshot_id", "is_limited", "plan_ms", "write_ms", "commit_ms", "maintain_ms", "total_ms", "records_before", "lag_ms_before", "records_after", "lag_ms_after")

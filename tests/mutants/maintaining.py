@@ -32,6 +32,12 @@ MAINTAINING = (
         (f"{IN_EXPIRY}::test_what_was_the_newest_within_the_hour_stays_however_old",),
     ),
     Mutant(
+        "compaction_that_may_arrive_late_not_fenced", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
+        "unfinished=unfinished, failures=0, last_error=None,",
+        "unfinished=False, failures=0, last_error=None,",
+        (f"{IN_MAINTENANCE}::test_a_compaction_that_may_still_arrive_is_fenced_before_the_table_is_worked_on_again",),
+    ),
+    Mutant(
         "orphans_wait_for_a_clock_that_was_ahead", "P9", LAKE_MAINTENANCE,
         "return abs(self._clock.now_ms() - last_ms) >= interval_ms",
         "return self._clock.now_ms() - last_ms >= interval_ms",

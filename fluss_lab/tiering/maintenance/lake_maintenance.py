@@ -120,6 +120,7 @@ class TableMaintenance:
         self._table = table
         self._clock = scene.clock or SystemClock()
         self._fluss = FlussTableLakeSnapshotCommitter(scene.connection, scene.assignment)
+        self._is_unfinished = False
         self._lake: LakeMaintenance = scene.storage.create_lake_maintenance(table, self._clock)
 
     def after_round(self, snapshot_id: int | None) -> MaintenanceReport | None:
@@ -128,7 +129,8 @@ class TableMaintenance:
         Args:
             snapshot_id: The newest snapshot when the round ended.
 
-        Never raises but for `FencedTieringEpochError`: what does not work is in the report and tried again later.
+        Never raises but for `FencedTieringEpochError`: what does not work is in the report and tried again later. Where the
+        outcome of a commit is not known nothing more is done: it must be fenced first.
 
         Returns:
             None when there was nothing to do.
@@ -145,10 +147,13 @@ class TableMaintenance:
             expiry if expiry is not None and (expiry.snapshot_ids or expiry.replay_starts) else None,
             orphans,
             tuple(errors),
+            self._is_unfinished,
         )
         return None if report == MaintenanceReport() else report
 
     def _attempt(self, action: Callable[[], ReportT], what: str, errors: list[str]) -> ReportT | None:
+        if self._is_unfinished:
+            return None
         try:
             return action()
         except FencedTieringEpochError:
@@ -156,6 +161,7 @@ class TableMaintenance:
         except Exception as error:
             log.warning("%s: %s: %s: %s", self._scene.assignment, what, type(error).__name__, error)
             errors.append(f"{what}: {type(error).__name__}: {error}")
+            self._is_unfinished = isinstance(error, CommitOutcomeUnknownError)
             return None
 
     def _due_expiry(self) -> ExpiryReport | None:

@@ -197,12 +197,14 @@ class MaintenanceReport:
         expiry: None when there was nothing to expire.
         orphans: None when they were not looked for.
         errors: What did not work, and is tried again after the next round.
+        is_unfinished: Whether a commit, one of the errors', may still arrive: the next round fences it first.
     """
 
     compaction: CompactionReport | None = None
     expiry: ExpiryReport | None = None
     orphans: OrphanReport | None = None
     errors: tuple[str, ...] = ()
+    is_unfinished: bool = False
 
     @property
     def snapshot_id(self) -> int | None:
@@ -213,7 +215,8 @@ class MaintenanceReport:
         """Return the report as JSON."""
         parts = {"compaction": self.compaction, "expiry": self.expiry, "orphans": self.orphans}
         return {name: None if part is None else part.to_dict() for name, part in parts.items()} | {
-            "errors": list(self.errors)
+            "errors": list(self.errors),
+            "is_unfinished": self.is_unfinished,
         }
 
     def __repr__(self) -> str:

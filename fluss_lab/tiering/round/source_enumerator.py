@@ -156,6 +156,7 @@ class FinishedTieringEvent:
         size_bytes: Bytes of the files written.
         is_forced: Whether a limit ended the round before the lake was up to date: the table is due again at once.
         facts: What the coordinator keeps of the round; None: the table was held for its upkeep.
+        is_unfinished: A commit of the upkeep after it may still arrive: whoever gets the table next fences it.
     """
 
     assignment: TieringAssignment
@@ -163,6 +164,7 @@ class FinishedTieringEvent:
     size_bytes: int
     is_forced: bool = False
     facts: pb.PbRoundFacts | None = None
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +331,7 @@ class TieringSourceEnumerator:
             if isinstance(event, FinishedTieringEvent):
                 table.lake_tiering_stats.file_size = event.size_bytes
                 table.lake_tiering_stats.record_count = event.rows
+                table.is_unfinished = event.is_unfinished
                 forced = [event.assignment.table_id] if event.is_forced else []
                 response = self._send(
                     pb.LakeTieringHeartbeatRequest(finished_tables=[table], force_finished_tables=forced)

@@ -188,7 +188,10 @@ class TieringRound:
         self._meter.enter("finish")
         with self._meter.time_stage("finish"):
             records, facts = report.rows + report.events, self._facts(report, after)
-            event = FinishedTieringEvent(self._assignment, records, report.bytes, report.is_limited, facts)
+            is_unfinished = report.maintenance is not None and report.maintenance.is_unfinished
+            event = FinishedTieringEvent(
+                self._assignment, records, report.bytes, report.is_limited, facts, is_unfinished
+            )
             self._enumerator.handle(event)
         return replace(report, seconds=self._meter.seconds())
 

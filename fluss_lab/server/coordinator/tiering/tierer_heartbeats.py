@@ -54,6 +54,7 @@ def answer_heartbeat(
             size_bytes=table.lake_tiering_stats.file_size if has_stats else None,
             records=table.lake_tiering_stats.record_count if has_stats else None,
             facts=_facts(table),
+            unfinished=table.is_unfinished,
         )
 
     response.failed_table_resp.extend(_each(request.failed_tables, fail))

@@ -253,6 +253,7 @@ class TieringManager:
         size_bytes: int | None = None,
         records: int | None = None,
         facts: pb.PbRoundFacts | None = None,
+        unfinished: bool = False,
     ) -> None:
         """End a holder's round as finished; a repeated report is ignored.
 
@@ -264,6 +265,7 @@ class TieringManager:
             records: Rows that it wrote, for metrics.
             facts: What the tierer says of the round, for the history. None: of a tierer of an older release those two; it
                 held the table for its upkeep where it wrote nothing.
+            unfinished: A commit of the upkeep after the round may still arrive: it is fenced before the table is worked on again.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -275,7 +277,7 @@ class TieringManager:
             self._holder(table_id, coordinator_epoch, epoch)
             done = replace(
                 self._tables[table_id],
-                last_tiered_ms=self._clock.now_ms(), unfinished=False, failures=0, last_error=None,
+                last_tiered_ms=self._clock.now_ms(), unfinished=unfinished, failures=0, last_error=None,
             )  # fmt: skip
             self.stats.finished(table_id, size_bytes=size_bytes, records=records)
             if facts is None and records:

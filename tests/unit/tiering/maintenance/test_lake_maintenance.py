@@ -4,6 +4,9 @@ import json
 import random
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import AddSnapshotUpdate
 
 from fluss_lab import failpoints
 from fluss_lab.errors import (
@@ -14,6 +17,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError
+from fluss_lab.lake.iceberg.metadata.snapshot_history import keeps_rows
 from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
@@ -215,6 +219,29 @@ def test_a_round_is_done_whatever_becomes_of_maintenance(tables):
         tables.check(info)
     report = log_rounds(tables, info, 1)
     assert report.maintenance.compaction is not None
+    tables.check(info)
+
+
+def test_a_compaction_that_may_still_arrive_is_fenced_before_the_table_is_worked_on_again(tables, monkeypatch):
+    """Though no round has anything to tier: arriving late it could refer to files that were removed as orphans."""
+    info = tables.create(buckets=1, properties={"iceberg.commit.status-check.num-retries": 0})
+    log_rounds(tables, info, 4)
+    commit, late = SqlCatalog.commit_table, []
+
+    def held_back(self, lake, requirements, updates):
+        if any(isinstance(each, AddSnapshotUpdate) and keeps_rows(each.snapshot) for each in updates):
+            late.append((self, lake, requirements, updates))
+            raise ConnectionError("the answer got lost")
+        return commit(self, lake, requirements, updates)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SqlCatalog, "commit_table", held_back)
+        report = log_rounds(tables, info, 1)
+    assert report.maintenance.is_unfinished
+    assert "CommitOutcomeUnknownError" in report.maintenance.errors[0]
+    by_hand(tables, info, lambda held: held.remove_orphans(older_than_ms=-DAY_MS))
+    with pytest.raises(CommitFailedException):
+        commit(*late[0])
     tables.check(info)
 
 
