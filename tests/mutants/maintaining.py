@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 EXPIRY_PLAN = "fluss_lab/lake/iceberg/maintenance/expiry_plan.py"
+SNAPSHOT_HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 REACHABILITY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 ORPHANS = "fluss_lab/lake/iceberg/maintenance/orphans.py"
 COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
@@ -30,6 +31,18 @@ MAINTAINING = (
         "was_newest = at > 0 and",
         "was_newest = at > len(line) and",
         (f"{IN_EXPIRY}::test_what_was_the_newest_within_the_hour_stays_however_old",),
+    ),
+    Mutant(
+        "snapshots_stay_until_a_time_that_a_wrong_clock_showed", "P9", SNAPSHOT_HISTORY,
+        "after_ms = said_ms if said_ms <= now_ms else after_ms",
+        "after_ms = said_ms",
+        (f"{IN_EXPIRY}::test_a_clock_that_was_ahead_keeps_no_snapshots_until_that_time",),
+    ),
+    Mutant(
+        "snapshots_of_a_slow_clock_are_old", "P3", SNAPSHOT_HISTORY,
+        "if said_ms > now_ms and (text :=",
+        "if (text :=",
+        (f"{IN_EXPIRY}::test_what_a_slow_clock_says_makes_no_snapshot_older",),
     ),
     Mutant(
         "compaction_that_may_arrive_late_not_fenced", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",

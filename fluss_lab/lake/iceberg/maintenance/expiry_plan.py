@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_TAG_PREFIX
-from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, main_line, summaries
+from fluss_lab.lake.iceberg.metadata.snapshot_history import ancestors, commit_times, main_line, number_of, summaries
 from fluss_lab.lake.snapshot_summary import offsets_anchor
 from fluss_lab.model.config.options import DATALAKE_SNAPSHOT_RETENTION, DATALAKE_SNAPSHOTS_MIN
 
@@ -62,6 +62,7 @@ class ExpiryLimits:
         keep: So many of the newest of a branch stay.
         most: Beyond so many of the main branch, those go that are older than an hour; None: by age alone.
         protected: Ids of snapshots that stay, and whatever of the main branch is newer than the oldest of them.
+        times: When each snapshot was committed, epoch milliseconds.
     """
 
     now_ms: int
@@ -69,6 +70,7 @@ class ExpiryLimits:
     keep: int
     most: int | None
     protected: frozenset[int]
+    times: Mapping[int, int]
 
     @staticmethod
     def of(
@@ -102,7 +104,8 @@ class ExpiryLimits:
         cutoff_ms = min(older_than_ms, now_ms - READING_MS)
         if (anchor := offsets_anchor(summaries(table.path, main_line(lake.metadata)))) is not None:
             protected |= {anchor}
-        return ExpiryLimits(now_ms, cutoff_ms, max(keep, 1), most, protected)
+        times = commit_times(lake.metadata, now_ms)
+        return ExpiryLimits(now_ms, cutoff_ms, max(keep, 1), most, protected, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +160,7 @@ def expiry_requirements(lake: Table, *, is_rest: bool) -> tuple[TableRequirement
 def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
     """Return what may go of a table as it was loaded."""
     metadata = lake.metadata
-    tags = {
-        name: ref.snapshot_id for name, ref in metadata.refs.items() if _is_over(metadata, name, ref, limits.now_ms)
-    }
+    tags = {name: ref.snapshot_id for name, ref in metadata.refs.items() if _is_over(name, ref, limits)}
     kept = set(limits.protected)
     for name, ref in metadata.refs.items():
         if name == MAIN_BRANCH:
@@ -173,10 +174,10 @@ def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
         snapshot
         for snapshot in metadata.snapshots
         if snapshot.snapshot_id not in kept
-        and (snapshot.snapshot_id in line or snapshot.timestamp_ms < limits.cutoff_ms)
-        and snapshot.timestamp_ms < limits.now_ms - READING_MS
+        and (snapshot.snapshot_id in line or limits.times[snapshot.snapshot_id] < limits.cutoff_ms)
+        and limits.times[snapshot.snapshot_id] < limits.now_ms - READING_MS
     ]
-    gone.sort(key=lambda snapshot: (snapshot.sequence_number or 0, snapshot.timestamp_ms))
+    gone.sort(key=lambda snapshot: (number_of(snapshot), snapshot.timestamp_ms))
     return ExpiryPlan(tuple(snapshot.snapshot_id for snapshot in gone), tags)
 
 
@@ -186,7 +187,7 @@ def is_expiry_due(table: TableInfo, lake: Table, now_ms: int, fewest: int) -> bo
     Cost: nothing but metadata is looked at; of a table without tags whose snapshots are young, their timestamps only.
     """
     metadata = lake.metadata
-    old = sum(snapshot.timestamp_ms < now_ms - READING_MS for snapshot in metadata.snapshots)
+    old = sum(time_ms < now_ms - READING_MS for time_ms in commit_times(metadata, now_ms).values())
     if old < fewest and len(metadata.refs) <= 1:
         return False
     limits = ExpiryLimits.of(table, lake, now_ms, older_than_ms=None, keep=None, protected=frozenset())
@@ -194,14 +195,12 @@ def is_expiry_due(table: TableInfo, lake: Table, now_ms: int, fewest: int) -> bo
     return bool(plan.tags) or len(plan.snapshot_ids) >= max(fewest, 1)
 
 
-def _is_over(metadata: TableMetadata, name: str, ref: SnapshotRef, now_ms: int) -> bool:
+def _is_over(name: str, ref: SnapshotRef, limits: ExpiryLimits) -> bool:
     """Return whether a tag is ours and its time is over. Those of others are theirs to remove."""
     if not name.startswith(REPLAY_TAG_PREFIX) or ref.snapshot_ref_type != SnapshotRefType.TAG:
         return False
-    snapshot = metadata.snapshot_by_id(ref.snapshot_id)
-    if ref.max_ref_age_ms is None or snapshot is None:
-        return False
-    return now_ms - snapshot.timestamp_ms > ref.max_ref_age_ms
+    time_ms = limits.times.get(ref.snapshot_id)
+    return ref.max_ref_age_ms is not None and time_ms is not None and limits.now_ms - time_ms > ref.max_ref_age_ms
 
 
 def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits) -> Iterator[int]:
@@ -212,9 +211,9 @@ def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits)
     for at, snapshot in enumerate(line):
         too_many = limits.most is not None and at >= limits.most
         cutoff_ms = reading_ms if too_many else limits.cutoff_ms
-        is_old = snapshot.timestamp_ms < cutoff_ms
+        is_old = limits.times[snapshot.snapshot_id] < cutoff_ms
         # However old it is: a read that began while it was the newest may go on.
-        was_newest = at > 0 and line[at - 1].timestamp_ms >= reading_ms
+        was_newest = at > 0 and limits.times[line[at - 1].snapshot_id] >= reading_ms
         if at >= limits.keep and at > oldest_protected and is_old and not was_newest:
             return
         yield snapshot.snapshot_id
@@ -225,7 +224,8 @@ def _limits_of(ref: SnapshotRef, limits: ExpiryLimits) -> ExpiryLimits:
     cutoff_ms = limits.cutoff_ms
     if ref.max_snapshot_age_ms is not None:
         cutoff_ms = min(limits.now_ms - ref.max_snapshot_age_ms, limits.now_ms - READING_MS)
-    return ExpiryLimits(limits.now_ms, cutoff_ms, ref.min_snapshots_to_keep or limits.keep, None, frozenset())
+    keep = ref.min_snapshots_to_keep or limits.keep
+    return replace(limits, cutoff_ms=cutoff_ms, keep=keep, most=None, protected=frozenset())
 
 
 def _number(properties: Mapping[str, str], key: str) -> int | None:

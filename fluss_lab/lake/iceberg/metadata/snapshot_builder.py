@@ -42,9 +42,11 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.metadata.merging_manifest_writer import FileChanges, ManifestFiles, SnapshotPlace
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.metadata.snapshot_history import (
+    COMMITTED_KEY,
     FIRST_ROWS,
     PARENTS_KEY,
     START_KEY,
+    change_ms,
     main_line,
     next_parents,
     parents_text,
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
 
 #: Between the steps of putting a snapshot together, in order; a process that ends at one leaves nothing but orphan files.
 FAILPOINTS: Final = ("lake.manifests.before", "lake.manifests.after", "lake.manifest_list.after")
+
+#: A snapshot says when it was committed if its timestamp is later by more.
+LATE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,9 @@ def _without_emptied(
 
 def _snapshot(lake: Table, place: SnapshotPlace, manifest_list: str, summary: Summary) -> Snapshot:
     metadata = lake.metadata
-    logged = (each.timestamp_ms for each in metadata.snapshot_log[-1:])
+    stamp_ms, now_ms = change_ms(metadata), int(time.time() * 1000)
+    if stamp_ms - now_ms > LATE_MS:
+        summary = Summary(operation=summary.operation, **summary.additional_properties, **{COMMITTED_KEY: str(now_ms)})
     return Snapshot.model_validate(
         {
             "snapshot-id": place.snapshot_id,
@@ -266,8 +273,7 @@ def _snapshot(lake: Table, place: SnapshotPlace, manifest_list: str, summary: Su
             "sequence-number": place.sequence_number,
             "summary": summary,
             "schema-id": metadata.current_schema_id,
-            # Java refuses tables whose snapshots go back in time by a minute, as after a clock was set back.
-            "timestamp-ms": max([int(time.time() * 1000), metadata.last_updated_ms, *logged]),
+            "timestamp-ms": stamp_ms,
         }
     )
 

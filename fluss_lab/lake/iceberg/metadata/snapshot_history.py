@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,29 @@ FIRST_ROWS: Final = "rows"
 #: nor by id, the newest first, back to one that says how far buckets are tiered; and how many at most.
 PARENTS_KEY: Final = "fluss-parent-snapshots"
 PARENTS_MAX: Final = 64
+#: Of our snapshots whose timestamp is not when they were committed, as a clock had been ahead before: when they were, epoch milliseconds.
+COMMITTED_KEY: Final = "fluss-committed-ms"
+
+
+def commit_times(metadata: TableMetadata, now_ms: int) -> dict[int, int]:
+    """Return when each snapshot was committed, by its id: epoch milliseconds, never in the future, and rather too late than too early.
+
+    After a clock was ahead timestamps do not go back (see `change_ms`), and tell no age until that time comes. A snapshot with such
+    a one that does not say when it was committed was committed no later than the one that came after it.
+
+    Args:
+        metadata: The table's.
+        now_ms: The time: of the newest one, if it does not say either.
+    """
+    times: dict[int, int] = {}
+    after_ms = now_ms
+    for snapshot in sorted(metadata.snapshots, key=number_of, reverse=True):
+        said_ms = snapshot.timestamp_ms
+        if said_ms > now_ms and (text := summary_of(snapshot).get(COMMITTED_KEY, "")).isdecimal():
+            said_ms = int(text)
+        after_ms = said_ms if said_ms <= now_ms else after_ms
+        times[snapshot.snapshot_id] = after_ms
+    return times
 
 
 def main_line(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -50,6 +74,16 @@ def summary_of(snapshot: Snapshot) -> dict[str, str]:
 def number_of(snapshot: Snapshot) -> int:
     """Return the sequence number of a snapshot: ids are not ordered, and timestamps may be alike."""
     return int(snapshot.sequence_number or 0)
+
+
+def change_ms(metadata: TableMetadata) -> int:
+    """Return the time of a change of a table that is made now, epoch milliseconds: never before the last one's.
+
+    Iceberg's Java, Rust and Go refuse a table whose snapshots, or whose last change, go back in time by a minute, as after a clock
+    was set back.
+    """
+    logged = (each.timestamp_ms for each in metadata.snapshot_log[-1:])
+    return max([int(time.time() * 1000), metadata.last_updated_ms, *logged])
 
 
 def summaries(path: TablePath | str, snapshots: Iterable[Snapshot]) -> Iterator[SnapshotSummary]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import LRUCache
@@ -26,11 +25,11 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config
-from pyiceberg.utils.datetime import datetime_to_millis
 from sqlalchemy import event
 
 from fluss_lab.lake.iceberg.files.file_seals import seal_json
 from fluss_lab.lake.iceberg.metadata.metadata_files import read_metadata
+from fluss_lab.lake.iceberg.metadata.snapshot_history import change_ms
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -131,8 +130,7 @@ def _close_after_failed_commit(context: ExceptionContext) -> None:
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     """Return a table's metadata with updates applied, as pyiceberg does it, without the deep copy at the end.
 
-    Unlike there, the time of the last change never goes back, though the clock was set back: Iceberg's Java, Rust and Go refuse
-    a table whose last snapshot is a minute or more newer than that.
+    Unlike there, the time of the last change never goes back, though the clock was set back: see `change_ms`.
     """
     context = _TableMetadataUpdateContext()
     before = metadata = table.metadata
@@ -141,10 +139,7 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     if context.has_changes():
         metadata = _update_table_metadata_log(metadata, table.metadata_location, before.last_updated_ms)
         if before.last_updated_ms == metadata.last_updated_ms:
-            logged = (each.timestamp_ms for each in metadata.snapshot_log[-1:])
-            now_ms = datetime_to_millis(datetime.now().astimezone())
-            latest_ms = max([now_ms, metadata.last_updated_ms, *logged])
-            metadata = metadata.model_copy(update={"last_updated_ms": latest_ms})
+            metadata = metadata.model_copy(update={"last_updated_ms": change_ms(metadata)})
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata

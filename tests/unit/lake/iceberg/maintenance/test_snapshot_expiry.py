@@ -3,6 +3,8 @@
 import random
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -49,6 +51,14 @@ def in_use(lake, info) -> set[str]:
     return {path.removeprefix("file://") for path in found}
 
 
+@contextmanager
+def clock_ahead(monkeypatch, ahead_ms) -> Iterator[None]:
+    real = time.time
+    with monkeypatch.context() as ahead:
+        ahead.setattr("time.time", lambda: real() + ahead_ms / 1000)
+        yield
+
+
 def check_no_orphan(lake, info) -> None:
     assert Upkeep(lake, info).files() == in_use(lake, info)
 
@@ -77,14 +87,56 @@ def test_an_hour_is_never_touched(lake, info):
 
 def test_what_was_the_newest_within_the_hour_stays_however_old(lake, info, monkeypatch):
     """A read of it may go on: of a quiet table it was the newest for days."""
-    ids, real = appended(lake, info, 4), time.time
+    ids = appended(lake, info, 4)
     upkeep = Upkeep(lake, info)
     upkeep.clock.advance(2 * DAY_MS)
-    monkeypatch.setattr("time.time", lambda: real() + 2 * DAY_MS / 1000)
-    ids += appended(lake, info, 1)
+    with clock_ahead(monkeypatch, 2 * DAY_MS):
+        ids += appended(lake, info, 1)
     assert upkeep.expire(keep=1).snapshot_ids == tuple(ids[:3])
     upkeep.clock.advance(HOUR_MS + 60_000)
     assert upkeep.expire(keep=1).snapshot_ids == (ids[3],)
+
+
+def test_a_clock_that_was_ahead_keeps_no_snapshots_until_that_time(lake, info, monkeypatch):
+    """Timestamps do not go back with the clock: those of later snapshots are of that time too."""
+    with clock_ahead(monkeypatch, 365 * DAY_MS):
+        ids = appended(lake, info, 2)
+    ids += appended(lake, info, 4)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(HOUR_MS - 60_000)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms()).snapshot_ids == ()
+    upkeep.clock.advance(DAY_MS)
+    assert upkeep.expire().snapshot_ids == tuple(ids[:3])
+    check_no_orphan(lake, info)
+
+
+def test_what_a_slow_clock_says_makes_no_snapshot_older(lake, info, monkeypatch):
+    """Of two machines that commit, one is two hours late: by the other's clock the timestamps are right."""
+    ids = appended(lake, info, 1)
+    with clock_ahead(monkeypatch, -2 * HOUR_MS):
+        ids += appended(lake, info, 4)
+    upkeep = Upkeep(lake, info)
+    upkeep.clock.advance(60_000)
+    assert upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids == ()
+    assert left(lake, info) == ids
+
+
+def test_a_clock_that_was_ahead_keeps_no_tags_until_that_time(lake, seed, monkeypatch):
+    keyed = keyed_lake(lake)
+    upkeep, rng = Upkeep(lake, keyed.info), random.Random(seed)
+    with clock_ahead(monkeypatch, 365 * DAY_MS):
+        history(keyed, rng, 2)
+        upkeep.compact()
+    assert tags(lake, keyed.info)
+    keyed.change(rng, 5)
+    keyed.round()
+    upkeep.clock.advance(6 * DAY_MS)
+    upkeep.expire()
+    assert tags(lake, keyed.info)
+    upkeep.clock.advance(2 * DAY_MS)
+    upkeep.expire()
+    assert not tags(lake, keyed.info)
+    check(keyed, upkeep, replay=False)
 
 
 def test_what_the_cluster_knows_stays_and_all_after_it(lake, info):
