@@ -66,6 +66,22 @@ VALUES = (
         (f"{IN_LAB}::test_a_table_is_made_and_filled_of_a_frame",),
     ),
     Mutant(
+        "numpy_s_texts_end_at_a_nul",
+        "P11",
+        "fluss_lab/model/values/row_input.py",
+        'values.dtype.kind in "SU"',
+        'values.dtype.kind in "XY"',
+        ("tests/unit/model/values/test_row_input.py::test_numpy_s_bytes_and_texts_keep_what_is_behind_a_nul",),
+    ),
+    Mutant(
+        "categories_of_several_types_made_one",
+        "P11",
+        FRAMES,
+        '"categories", _NO_CATEGORIES).dtype == object:',
+        '"categories", _NO_CATEGORIES).dtype is None:',
+        ("tests/unit/model/values/test_row_input.py::test_categories_of_several_types_are_judged_one_by_one",),
+    ),
+    Mutant(
         "open_quotation_mark_taken_for_a_value",
         "P11",
         "fluss_lab/workbench/load/csv_file.py",

@@ -91,6 +91,24 @@ _LOADS = (
         (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
     ),
     Mutant(
+        "decimals_of_csv_are_wrapped", "P11", TEXTS,
+        "        return partial(_decimals, dtype=dtype)\n",
+        "        return lambda part: pc.cast(part, to)\n",
+        (f"{IN_CSV}::test_a_text_that_is_not_of_the_type_named_is_refused",),
+    ),
+    Mutant(
+        "decimals_of_json_are_wrapped", "P11", JSON_VALUES,
+        "        return pa.decimal256(_WIDE_PRECISION, dtype.parameters[1])\n",
+        "        return pa.decimal128(*dtype.parameters)\n",
+        (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
+    ),
+    Mutant(
+        "long_decimals_of_json_are_wrapped", "P11", JSON_VALUES,
+        "        if pa.types.is_decimal(leaf.type) and long:\n",
+        "        if pa.types.is_boolean(leaf.type) and long:\n",
+        (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
+    ),
+    Mutant(
         "whole_numbers_beside_others_are_rounded", "P11", JSON,
         "        if any(column.type or column.required for column in columns) or any(large):\n",
         "        if any(column.type or column.required for column in columns):\n",

@@ -22,6 +22,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,6 +41,8 @@ _NULLABLE: Final = {
     pa.int32(): "Int32",
     pa.int64(): "Int64",
 }
+#: Stands for those of a type that has none.
+_NO_CATEGORIES: Final = np.array([], np.int64)
 #: From here on a float may stand for several integers.
 _FLOAT_EXACT_MAX: Final = 2**53
 
@@ -132,13 +135,23 @@ def series_array(series: Any, dtype: DataType, place: CellPosition) -> pa.Array 
         absent = series.isna()
         values = [None if missing else value for value, missing in zip(series, absent, strict=True)]
         return array_of(values, dtype, place)
+    if getattr(series.dtype, "categories", _NO_CATEGORIES).dtype == object:
+        return _of_categories(series.cat.remove_unused_categories(), dtype, place)
     try:
         array = pa.Array.from_pandas(series)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise place.mismatch(dtype, f"pandas {series.dtype}", str(error)) from error
     if dtype.name in INTEGERS and pa.types.is_floating(array.type):
         return _whole(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, dtype, place)
     return array
+
+
+def _of_categories(series: Any, dtype: DataType, place: CellPosition) -> pa.Array:
+    """Return values of categories that are Python objects: each may be of another type, and Arrow would change them."""
+    codes: np.ndarray[Any, Any] = series.cat.codes.to_numpy()
+    row_of = lambda code: place.row_of(int(np.argmax(codes == code)))  # noqa: E731
+    values = array_of(list(series.cat.categories), dtype.with_nullable(True), CellPosition(place.column, row_of))
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values)
 
 
 def _whole(array: pa.Array, dtype: DataType, place: CellPosition) -> pa.Array:

@@ -289,7 +289,9 @@ def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArr
     if is_series(values):
         return series_array(values, dtype, _place(name))
     if isinstance(values, np.ndarray) and values.ndim == 1:
-        return array_of(values.tolist(), dtype, _place(name)) if values.dtype == object else _numpy(values, name, dtype)
+        # Arrow ends the bytes and texts of numpy at their first NUL.
+        is_listed = values.dtype == object or values.dtype.kind in "SU"
+        return array_of(values.tolist(), dtype, _place(name)) if is_listed else _numpy(values, name, dtype)
     if isinstance(values, list | tuple):
         return array_of(values, dtype, _place(name))
     raise InvalidRecordError(

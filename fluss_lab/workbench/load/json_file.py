@@ -19,7 +19,7 @@ from fluss_lab.model.values.casts import CellPosition, first_failing
 from fluss_lab.workbench.load.json_nesting import ROW_NESTING_MAX, row_nested_too_deeply
 from fluss_lab.workbench.load.json_values import (
     FoundTypes,
-    check_floats,
+    check_numbers,
     has_floats,
     has_key,
     json_rows,
@@ -154,7 +154,7 @@ class JsonFiles:
             return with_times(batch.column(column.source_name), column.known_type, place)
 
         try:
-            check_floats(rows, columns, chunk.data, chunk.base)
+            check_numbers(rows, columns, chunk.data, chunk.base)
             yield from cast_batches(iter(rows.to_batches()), columns, column_of, base=chunk.base)
         except InvalidRecordError as error:
             raise file_error(chunk.path, error) from error

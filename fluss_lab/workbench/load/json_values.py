@@ -1,13 +1,15 @@
 """Types and values of JSON: what types its values have over all of a file, and what Arrow's reader of JSON would change.
 
 That reader moves times with a zone to UTC and forgets the zone, takes numbers for dates, passes over what a type does not
-name, and rounds whole numbers that no float is. So times are read as texts here, and the rest is looked for.
+name, rounds whole numbers that no float is, and wraps decimals. So times are read as texts here, and the rest is looked for.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +20,22 @@ from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, value_text
 from fluss_lab.workbench.load.load_columns import LoadColumn
-from fluss_lab.workbench.load.text_values import FLOAT_EXACT_MAX, TextTypes, lost_in_float, parsed_texts
+from fluss_lab.workbench.load.text_values import (
+    FLOAT_EXACT_MAX,
+    TextTypes,
+    exact_decimal,
+    lost_in_float,
+    parsed_texts,
+)
 
 _FLOATS: Final[dict[str, Any]] = {"FLOAT": np.float32, "DOUBLE": np.float64}
 _TIMES: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"})
+#: Numbers so small that a float may be 0 for them.
+_TINY: Final = re.compile(rb"[eE]-(?:[0-9]{3}|[4-9][0-9])|[0.]{40}")
+_DECIMAL_DIGITS_MAX: Final = 38
+#: Decimals that Arrow may read as others, though there is room for twice as many digits.
+_LONG: Final = re.compile(rb"[0-9.]{39}|[0-9.][eE][+-]?[0-9]")
+_WIDE_PRECISION: Final = 76
 #: In a path, between a list and its elements.
 _ELEMENT: Final = "element"
 
@@ -184,6 +198,8 @@ def read_type(dtype: DataType) -> pa.DataType:
         return pa.string()
     if dtype.name == "BINARY":
         return pa.binary()
+    if dtype.name == "DECIMAL":
+        return pa.decimal256(_WIDE_PRECISION, dtype.parameters[1])
     if dtype.name == "ARRAY":
         return pa.list_(read_type(dtype.fields[0].type))
     if dtype.name == "ROW":
@@ -220,19 +236,22 @@ def _has_times(dtype: DataType) -> bool:
     return dtype.name in _TIMES or any(_has_times(field.type) for field in dtype.fields)
 
 
-def check_floats(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, base: int) -> None:
-    """Refuse rows that have a whole number for a float that is another one, or a number beyond all floats.
+def check_numbers(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, base: int) -> None:
+    """Refuse rows that have a number which is another one in its column's type: rounded, infinite, 0 or wrapped.
+
+    A number with a point is the nearest float.
 
     Args:
         table: The rows, as read.
         columns: Its columns.
-        data: What it was read of; it is looked at where a float is large.
+        data: What it was read of; it is looked at where a number may be such.
         base: The number of the first row.
 
     Raises:
         InvalidRecordError: There is such a row; the error names it, the path and the number.
     """
-    suspects = [column for column in columns if _has_large_float(table.column(column.source_name))]
+    has_tiny, has_long = _TINY.search(data) is not None, _LONG.search(data) is not None
+    suspects = [c for c in columns if _is_suspect(table.column(c.source_name), tiny=has_tiny, long=has_long)]
     if not suspects:
         return
     for index, row in enumerate(json_rows(data)):
@@ -240,25 +259,37 @@ def check_floats(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, ba
             if (found := _lost(row.get(column.source_name), column.known_type, column.name)) is not None:
                 path, dtype, value = found
                 place = CellPosition(path, lambda at: base + at)
-                raise place.refusal(index, dtype, value, lost_in_float(_float_of(value, dtype)))
+                why = (
+                    lost_in_float(_float_of(value, dtype))
+                    if dtype.name in _FLOATS
+                    else "the value does not fit exactly"
+                )
+                raise place.refusal(index, dtype, value, why)
 
 
-def _has_large_float(values: pa.ChunkedArray) -> bool:
+def _is_suspect(values: pa.ChunkedArray, *, tiny: bool, long: bool) -> bool:
     for _, leaf in _leaves("", values):
+        if pa.types.is_decimal(leaf.type) and long:
+            return True
         if pa.types.is_floating(leaf.type):
-            ends = pc.min_max(leaf).as_py()
-            if any(end is not None and abs(end) >= FLOAT_EXACT_MAX[leaf.type.bit_width] for end in ends.values()):
+            ends = [end for end in pc.min_max(leaf).as_py().values() if end is not None]
+            if any(abs(end) >= FLOAT_EXACT_MAX[leaf.type.bit_width] for end in ends):
+                return True
+            if tiny and pc.any(pc.equal(leaf, pa.scalar(0, leaf.type))).as_py():
                 return True
     return False
 
 
 def _lost(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] | None:
-    """Return path, type and value of the first number within a value whose float is another number."""
+    """Return path, type and value of the first number within a value that is another number in its type."""
     inner: list[tuple[Any, DataType, str]] = []
-    if dtype.name in _FLOATS and isinstance(value, int | float):
+    if dtype.name in _FLOATS and isinstance(value, int | Decimal):
         made = _float_of(value, dtype)
-        is_other = made != value if isinstance(value, int) else np.isinf(made) and not np.isinf(value)
+        is_other = made != value if isinstance(value, int) else np.isinf(made) or (made == 0 and value != 0)
         return (path, dtype, value) if is_other else None
+    if dtype.name == "DECIMAL" and isinstance(value, int | Decimal | str):
+        fits = exact_decimal(value, dtype) is not None and len(Decimal(value).as_tuple().digits) <= _DECIMAL_DIGITS_MAX
+        return None if fits else (path, dtype, value)
     if dtype.name == "ARRAY" and isinstance(value, list):
         inner = [(each, dtype.fields[0].type, f"{path}.{_ELEMENT}") for each in value]
     elif dtype.name == "ROW" and isinstance(value, dict):
@@ -266,14 +297,15 @@ def _lost(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] |
     return next((found for each in inner if (found := _lost(*each)) is not None), None)
 
 
-def _float_of(value: float, dtype: DataType) -> float:
+def _float_of(value: float | Decimal, dtype: DataType) -> float:
     with np.errstate(over="ignore"):
         return float(_FLOATS[dtype.name](float(value)))
 
 
 def json_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the objects of some lines that Arrow has read."""
-    text, decoder, at = data.decode(), json.JSONDecoder(strict=False), 0
+    """Yield the objects of some lines that Arrow has read, numbers with a point as decimals."""
+    text, at = data.decode(), 0
+    decoder = json.JSONDecoder(strict=False, parse_float=Decimal)
     while True:
         while at < len(text) and text[at].isspace():
             at += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal, DecimalException
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,6 +21,7 @@ _BASE_16: Final = r"^[+-]?0[xX]"
 #: Whole numbers that a float may not hold exactly.
 _LONG_DIGITS: Final = r"^[+-]?[0-9]{16,}$"
 _DIGITS: Final = r"^[+-]?[0-9]+$"
+_NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?$"
 _NOT_ZERO: Final = r"^[+-]?[0.]*[1-9]"
 #: From here on a float of so many bits may stand for several whole numbers.
 FLOAT_EXACT_MAX: Final = {32: 2**24, 64: 2**53}
@@ -97,7 +100,7 @@ def parsed_texts(values: pa.StringArray, dtype: DataType, place: CellPosition) -
     """
     if dtype.fields:
         raise InvalidSchemaError(f"column {place.column!r}: CSV has no values of type {dtype}")
-    convert = _conversion(dtype.arrow())
+    convert = _conversion(dtype)
     if dtype.name in INTEGERS and _some(values, _BASE_16):
         index = pc.index(pc.fill_null(pc.match_substring_regex(values, _BASE_16), False), True).as_py()
         raise place.refusal(index, dtype, values[index].as_py(), "the text is no such value")
@@ -119,13 +122,51 @@ def lost_in_float(made: float) -> str:
     return f"as a float it would be {made!r}; a DECIMAL column, or one of texts, keeps it"
 
 
-def _conversion(to: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+def _conversion(dtype: DataType) -> Callable[[pa.Array], pa.Array]:
+    to = dtype.arrow()
+    if dtype.name == "DECIMAL":
+        return partial(_decimals, dtype=dtype)
     if pa.types.is_fixed_size_binary(to):
         return lambda part: pc.cast(pc.cast(part, pa.binary()), to)
     if pa.types.is_time(to):
         moment = pa.timestamp(to.unit)
         return lambda part: pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", part, " "), moment), to)
     return lambda part: pc.cast(part, to, safe=True)
+
+
+def _decimals(texts: pa.StringArray, dtype: DataType) -> pa.Array:
+    """Return texts as decimals. Arrow wraps those with too many digits, and makes 0 of those with small exponents.
+
+    Raises:
+        ArrowInvalid: A text is no such decimal.
+    """
+    precision, scale = dtype.parameters
+    is_plain = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{0,{precision - scale}}}(\.[0-9]{{0,{scale}}})?$")
+    is_odd = pc.fill_null(pc.invert(is_plain), False)
+    made = pc.cast(pc.if_else(is_odd, None, texts), dtype.arrow())
+    odd = texts.filter(is_odd)
+    if not len(odd):
+        return made
+    found = [exact_decimal(text, dtype) for text in odd.to_pylist()]
+    if None in found or not pc.all(pc.match_substring_regex(odd, _NUMBER)).as_py():
+        raise pa.ArrowInvalid(f"not a {dtype}")
+    return pc.replace_with_mask(made, is_odd, pa.array(found, dtype.arrow()))
+
+
+def exact_decimal(number: str | int | Decimal, dtype: DataType) -> Decimal | None:
+    """Return a number as a decimal of a type; None: it is none, or has digits that the type has not."""
+    precision, scale = dtype.parameters
+    try:
+        value = Decimal(number)
+        plain = value.normalize(Context(prec=max(1, len(value.as_tuple().digits))))
+    except DecimalException:
+        return None
+    if not plain.is_finite():
+        return None
+    if not plain:
+        return None if value else Decimal(0)
+    fits = plain.adjusted() < precision - scale and -int(plain.as_tuple().exponent) <= scale
+    return plain if fits else None
 
 
 def _first_lost(texts: pa.StringArray, made: pa.Array) -> int | None:

@@ -23,7 +23,7 @@ VALUES: dict[str, list[Any]] = {
     "flag": [True, False, None, 1, 0.0, np.True_],
     "tiny": [-128, 127, 128, -129, True, 1.0, np.int8(1), Decimal(1)],
     "small": [2**15 - 1, 2**15],
-    "int": [-(2**31), 2**31, "1"],
+    "int": [-(2**31), 2**31, "1", "\ud800"],
     "big": [2**63 - 1, -(2**63), 2**63, 10**30, None, pd.NA],
     "double": [0.1, float("nan"), float("inf"), 2**53, 2**53 + 1, -(2**53) - 1, True, np.float64(1.5), Decimal("0.1"), "1"],
     "string": ["", "é", "\0", "x" * 256, "x" * 257, "\ud800", b"x", 1],

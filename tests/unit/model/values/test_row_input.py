@@ -237,6 +237,15 @@ def test_numpy_scalars_and_arrays_are_taken():
     ]
 
 
+def test_numpy_s_bytes_and_texts_keep_what_is_behind_a_nul():
+    assert rows_of({"x": np.array([b"a\0b", b"\0\xff", b""])}, make_schema({"x": "bytes"})) == [
+        {"x": b"a\0b"},
+        {"x": b"\0\xff"},
+        {"x": b""},
+    ]
+    assert rows_of({"x": np.array(["a\0b", "é"])}, make_schema({"x": "string"})) == [{"x": "a\0b"}, {"x": "é"}]
+
+
 # -- conversions refused ---------------------------------------------------------------------------------------------
 
 REFUSED = [
@@ -244,7 +253,7 @@ REFUSED = [
     ("bigint", [2**70], "fit"), ("tinyint", [-129], "-129"), ("int", [Decimal(1)], "Decimal"),
     ("boolean", [1], "int"), ("boolean", ["true"], "str"),
     ("double", ["1"], "str"), ("double", [Decimal(1)], "Decimal"), ("double", [2**53 + 1], "9007199254740993"),
-    ("float", [1e300], "1e+300"), ("float", [2**24 + 1], "16777217"),
+    ("double", [np.longdouble("0.1")], "longdouble"), ("float", [1e300], "1e+300"), ("float", [2**24 + 1], "16777217"),
     ("decimal(4,2)", [Decimal("100")], "100"), ("decimal(4,2)", [Decimal("1.234")], "1.234"),
     ("decimal(4,2)", [1.5], "float"), ("decimal(4,2)", [Decimal("NaN")], "NaN"), ("decimal(4,2)", [100], "100"),
     ("string", [1], "int"), ("string", [b"a"], "bytes"), ("string", ["\ud800"], "fit"),
@@ -355,6 +364,24 @@ def test_damaged_arrow_data_is_refused():
 def test_unsupported_pandas_dtypes_are_refused():
     assert "'x'" in refusal(pd.DataFrame({"x": pd.period_range("2020-01", periods=1, freq="M")}), one("string"))
     assert "'x'" in refusal(pd.DataFrame({"x": pd.to_timedelta([1])}), one("bigint"))
+    assert "'x'" in refusal(pd.DataFrame({"x": pd.Categorical([2**64])}), one("bigint"))
+
+
+@pytest.mark.parametrize(
+    ("type_text", "values", "words"),
+    [
+        ("date", [dt.date(2020, 1, 1), dt.datetime(2020, 1, 2, 3)], "row 2: expected DATE"),
+        ("timestamp_ltz(6)", [dt.datetime(2020, 1, 1, tzinfo=UTC), 5], "row 2: expected TIMESTAMP_LTZ"),
+        ("double", [0.5, True], "row 2: expected DOUBLE"),
+        ("time(0)", [dt.time(1), 0.1], "row 2: expected TIME"),
+    ],
+)
+def test_categories_of_several_types_are_judged_one_by_one(type_text: str, values: list, words: str):
+    kinds = pd.CategoricalDtype(pd.Index([*values, "unused"], dtype=object))
+    series = pd.Series([values[0], None, values[1]], dtype=object).astype(kinds)
+    assert words in refusal(pd.DataFrame({"x": series}), one(type_text))
+    rows = rows_of(pd.DataFrame({"x": series[:2]}), one(type_text))
+    assert [row["x"] for row in rows] == [values[0], None]
 
 
 def test_random_integers_pass_exactly_when_they_fit(rng):

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+from decimal import Decimal
 
 import pytest
 
@@ -164,6 +165,16 @@ def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatc
         ("DOUBLE", "1e400", "row 1: expected DOUBLE, found '1e400': as a float it would be inf"),
         ("FLOAT", "16777217", "row 1: expected FLOAT, found '16777217'"),
         ("FLOAT", "1e39", "row 1: expected FLOAT, found '1e39'"),
+        ("FLOAT", "1e-50", "row 1: expected FLOAT, found '1e-50': as a float it would be 0.0"),
+        # Arrow wraps these, and makes 0 of the last two.
+        ("DECIMAL(38,0)", "9" * 39, f"row 1: expected DECIMAL(38,0), found '{'9' * 39}'"),
+        ("DECIMAL(38,10)", "36167603917771099631312893992819897947", "row 1: expected DECIMAL(38,10)"),
+        ("DECIMAL(38,0)", "541851227885224109501122047650783827899e+1", "row 1: expected DECIMAL(38,0)"),
+        ("DECIMAL(1,1)", "58E-40", "row 1: expected DECIMAL(1,1)"),
+        ("DECIMAL(4,2)", "1e999999999999", "row 1: expected DECIMAL(4,2)"),
+        ("DECIMAL(4,2)", "1e-999999999", "row 1: expected DECIMAL(4,2)"),
+        ("DECIMAL(4,2)", "1_0", "row 1: expected DECIMAL(4,2)"),
+        ("DECIMAL(4,2)", "Infinity", "row 1: expected DECIMAL(4,2)"),
         ("INT", "0xFFFFFFFF", "row 1: expected INT, found '0xFFFFFFFF'"),
         ("ARRAY<INT>", "[1]", "CSV has no values of type ARRAY"),
     ],
@@ -171,6 +182,7 @@ def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatc
 def test_a_text_that_is_not_of_the_type_named_is_refused(tmp_path, type, text, words):
     first = {
         "DATE": "2013-01-01",
+        "DECIMAL(1,1)": "0",
         "TIMESTAMP": "2013-01-01",
         "TIMESTAMP_LTZ": "2013-01-01T00:00:00Z",
         "BOOLEAN": "true",
@@ -188,6 +200,15 @@ def test_types_named_are_taken(tmp_path):
     assert types == ["STRING", "DECIMAL(6,2)", "TINYINT", "TIME(0)", "BYTES", "FLOAT"]
     assert [str(made[0][name]) for name in wanted] == ["1", "1.50", "7", "05:06:07", "b'xy'", "0.5"]
     assert set(made[1].values()) == {None}
+
+
+def test_decimals_are_exact_however_they_are_written(tmp_path):
+    texts = ["1.5", "-.5", "5.", "1e2", "1.50E1", "000012.50", "1.25000", "0e99", "+3", "", "12345678.12"]
+    rows = source(tmp_path, "k,v\n" + "".join(f"1,{text}\n" for text in texts))
+    _, made = read(rows, ColumnPlan(types={"v": DataType.parse("DECIMAL(10,2)")}))
+    assert [row["v"] for row in made] == [Decimal(text) if text else None for text in texts]
+    wide = source(tmp_path, "k,v\n1,0." + "7" * 38 + "\n", name="b.csv")
+    assert read(wide, ColumnPlan(types={"v": DataType.parse("DECIMAL(38,38)")}))[1][0]["v"] == Decimal("0." + "7" * 38)
 
 
 def test_a_null_in_a_key_is_found_before_anything_is_written(tmp_path):

@@ -3,6 +3,7 @@
 import datetime as dt
 import gzip
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -73,6 +74,8 @@ def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
         ('{"a":1,"a":2}', "specified twice in row 0"), (b'{"a":"\xff"}', "a.json"), (b'[{"a":"\xff"}]', "a.json"),
         ('{"a":{}}', "column 'a'"), ('{"a b":1}', "rename={'a b': 'a_b'}"), ('{"a":{"b c":1}}', "column 'a'"),
         ('[{"a":' + "[" * 3000 + "]" * 3000 + "}]", "row 0"), ("{}", "has no rows"),
+        ('{"a":0}\n{"a":7035796958682404522967902992701536351E300}', "column 'a', row 1: expected DOUBLE"),  # infinite to Arrow
+        ('{"a":0.0}\n{"a":1e-400}', "column 'a', row 1: expected DOUBLE, found Decimal('1E-400'): as a float it would be 0.0"),
     ],
 )  # fmt: skip
 def test_what_is_no_table_is_refused_by_row(tmp_path, text, words):
@@ -163,7 +166,13 @@ def test_times_keep_their_zones(tmp_path, monkeypatch, block, values, type, made
         ("DOUBLE", 2**53 + 1, "column 'v', row 1: expected DOUBLE, found 9007199254740993: as a float it would be 9007199254740992.0"),
         ("DOUBLE", 2**64 + 1, "row 1: expected DOUBLE, found 18446744073709551617"),
         ("FLOAT", 2**24 + 1, "row 1: expected FLOAT, found 16777217"),
-        ("FLOAT", 1e39, "row 1: expected FLOAT, found 1e+39: as a float it would be inf"),
+        ("FLOAT", 1e39, "row 1: expected FLOAT, found Decimal('1E+39'): as a float it would be inf"),
+        ("FLOAT", 1e-46, "row 1: expected FLOAT, found Decimal('1E-46'): as a float it would be 0.0"),
+        ("DECIMAL(38,0)", 10**39 - 1, "column 'v', row 1: expected DECIMAL(38,0), found 999999999999999999999999999999999999999"),
+        ("DECIMAL(38,10)", 36167603917771099631312893992819897947, "column 'v', row 1: expected DECIMAL(38,10)"),
+        ("ARRAY<DECIMAL(38,0)>", ["1", "9" * 60], "column 'v.element', row 1: expected DECIMAL(38,0)"),
+        ("DECIMAL(5,2)", "58e-40", "in row 1"),
+        ("DECIMAL(5,2)", 1.125, "in row 1"),
         ("ARRAY<ROW<x DOUBLE>>", [{"x": 1}, {"x": -(2**53) - 1}], "column 'v.element.x', row 1: expected DOUBLE"),
         ("ROW<a INT>", {"a": 1, "b": None}, "column 'v.b', row 1: expected one of the fields a of 'ROW<a INT>'"),
         ("ARRAY<ROW<a INT>>", [{"a": 1}, {"b": 1}], "column 'v.element.b', row 1: expected one of the fields a"),
@@ -187,16 +196,30 @@ def test_given_types_of_times_and_numbers(tmp_path):
         "t": "time(3)",
         "z": "timestamp_ltz(0)",
         "n": "decimal(20,1)",
+        "m": "decimal(5,2)",
+        "o": "row<a decimal(38,38)>",
         "f": "float",
         "x": "double",
         "b": "binary(2)",
     }
-    row = {"d": "2020-01-01", "t": "05:00:00.125", "z": UTC_ZONED, "n": 2**60 + 1, "f": 0.1, "x": 2**60, "b": "ab"}
+    row = {
+        "d": "2020-01-01",
+        "t": "05:00:00.125",
+        "z": UTC_ZONED,
+        "n": 2**60 + 1,
+        "m": "1e2",
+        "f": 0.1,
+        "x": 2**60,
+        "b": "ab",
+    }
+    row["o"] = {"a": "0." + "7" * 38}
     made = {
         "d": dt.date(2020, 1, 1),
         "t": dt.time(5, 0, 0, 125_000),
         "z": NEXT,
         "n": 2**60 + 1,
+        "m": 100,
+        "o": {"a": Decimal("0." + "7" * 38)},
         "x": 2.0**60,
         "b": b"ab",
     }
