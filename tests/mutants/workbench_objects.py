@@ -104,8 +104,8 @@ _LOADS = (
     ),
     Mutant(
         "long_decimals_of_json_are_wrapped", "P11", JSON_VALUES,
-        "        if pa.types.is_decimal(leaf.type) and long:\n",
-        "        if pa.types.is_boolean(leaf.type) and long:\n",
+        "        if pa.types.is_decimal(leaf.type) and _may_have_long(data):\n",
+        "        if pa.types.is_boolean(leaf.type) and _may_have_long(data):\n",
         (f"{IN_JSON}::test_what_a_given_type_would_change_is_refused_by_row_and_path",),
     ),
     Mutant(

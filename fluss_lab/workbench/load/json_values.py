@@ -30,11 +30,13 @@ from fluss_lab.workbench.load.text_values import (
 
 _FLOATS: Final[dict[str, Any]] = {"FLOAT": np.float32, "DOUBLE": np.float64}
 _TIMES: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"})
-#: Numbers so small that a float may be 0 for them.
-_TINY: Final = re.compile(rb"[eE]-(?:[0-9]{3}|[4-9][0-9])|[0.]{40}")
+_TINY: Final = re.compile(rb"[eE]-(?:[0-9]{3}|[4-9][0-9])")
 _DECIMAL_DIGITS_MAX: Final = 38
-#: Decimals that Arrow may read as others, though there is room for twice as many digits.
-_LONG: Final = re.compile(rb"[0-9.]{39}|[0-9.][eE][+-]?[0-9]")
+#: What numbers are written in; the rest is a space.
+_SIGNS: Final = bytes(
+    ord("0" if each in b"0123456789." else "e" if each in b"eE" else "+" if each in b"+-" else " ")
+    for each in range(256)
+)
 _WIDE_PRECISION: Final = 76
 #: In a path, between a list and its elements.
 _ELEMENT: Final = "element"
@@ -250,8 +252,7 @@ def check_numbers(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, b
     Raises:
         InvalidRecordError: There is such a row; the error names it, the path and the number.
     """
-    has_tiny, has_long = _TINY.search(data) is not None, _LONG.search(data) is not None
-    suspects = [c for c in columns if _is_suspect(table.column(c.source_name), tiny=has_tiny, long=has_long)]
+    suspects = [column for column in columns if _is_suspect(table.column(column.source_name), data)]
     if not suspects:
         return
     for index, row in enumerate(json_rows(data)):
@@ -267,17 +268,31 @@ def check_numbers(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, b
                 raise place.refusal(index, dtype, value, why)
 
 
-def _is_suspect(values: pa.ChunkedArray, *, tiny: bool, long: bool) -> bool:
+def _is_suspect(values: pa.ChunkedArray, data: bytes) -> bool:
+    """Tell whether a number of a column may be another one; `data` is looked at where only that tells."""
     for _, leaf in _leaves("", values):
-        if pa.types.is_decimal(leaf.type) and long:
+        if pa.types.is_decimal(leaf.type) and _may_have_long(data):
             return True
         if pa.types.is_floating(leaf.type):
             ends = [end for end in pc.min_max(leaf).as_py().values() if end is not None]
             if any(abs(end) >= FLOAT_EXACT_MAX[leaf.type.bit_width] for end in ends):
                 return True
-            if tiny and pc.any(pc.equal(leaf, pa.scalar(0, leaf.type))).as_py():
+            if pc.any(pc.equal(leaf, pa.scalar(0, leaf.type))).as_py() and _may_have_tiny(data):
                 return True
     return False
+
+
+def _may_have_tiny(data: bytes) -> bool:
+    """Tell whether there may be a number so small that a float is 0 for it."""
+    if b"0" * _DECIMAL_DIGITS_MAX in data:
+        return True
+    return (b"e-" in data or b"E-" in data) and _TINY.search(data) is not None
+
+
+def _may_have_long(data: bytes) -> bool:
+    """Tell whether there may be a decimal that Arrow reads as another one, though it has room for twice as many digits."""
+    signs = data.translate(_SIGNS)
+    return b"0" * (_DECIMAL_DIGITS_MAX + 1) in signs or b"0e0" in signs or b"0e+" in signs
 
 
 def _lost(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] | None:

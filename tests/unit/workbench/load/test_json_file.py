@@ -75,6 +75,7 @@ def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
         ('{"a":{}}', "column 'a'"), ('{"a b":1}', "rename={'a b': 'a_b'}"), ('{"a":{"b c":1}}', "column 'a'"),
         ('[{"a":' + "[" * 3000 + "]" * 3000 + "}]", "row 0"), ("{}", "has no rows"),
         ('{"a":0}\n{"a":7035796958682404522967902992701536351E300}', "column 'a', row 1: expected DOUBLE"),  # infinite to Arrow
+        ('{"a":0.5}\n{"a":0.' + "0" * 400 + "1}", "column 'a', row 1: expected DOUBLE"),
         ('{"a":0.0}\n{"a":1e-400}', "column 'a', row 1: expected DOUBLE, found Decimal('1E-400'): as a float it would be 0.0"),
     ],
 )  # fmt: skip
@@ -172,6 +173,7 @@ def test_times_keep_their_zones(tmp_path, monkeypatch, block, values, type, made
         ("DECIMAL(38,10)", 36167603917771099631312893992819897947, "column 'v', row 1: expected DECIMAL(38,10)"),
         ("ARRAY<DECIMAL(38,0)>", ["1", "9" * 60], "column 'v.element', row 1: expected DECIMAL(38,0)"),
         ("DECIMAL(5,2)", "58e-40", "in row 1"),
+        ("DECIMAL(38,0)", 1e39, "column 'v', row 1: expected DECIMAL(38,0), found Decimal('1E+39')"),
         ("DECIMAL(5,2)", 1.125, "in row 1"),
         ("ARRAY<ROW<x DOUBLE>>", [{"x": 1}, {"x": -(2**53) - 1}], "column 'v.element.x', row 1: expected DOUBLE"),
         ("ROW<a INT>", {"a": 1, "b": None}, "column 'v.b', row 1: expected one of the fields a of 'ROW<a INT>'"),
