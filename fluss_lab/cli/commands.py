@@ -229,11 +229,11 @@ def config(folder: Path, *, is_whole: bool, is_json: bool) -> None:
     Unset options of the lake (datalake.*) have the values of a lab in FOLDER.
     """
     from fluss_lab.cli.text_tables import text_table
-    from fluss_lab.model.config.config_chain import Setting, resolve, unknown_variables
+    from fluss_lab.model.config.config_chain import Setting, resolve, unknown_variables, working_folders
     from fluss_lab.model.config.lake_options import ICEBERG_OPTIONS, LAKE_PREFIX
     from fluss_lab.server.server_options import with_lake
 
-    found = resolve({}, os.environ, [Path.cwd(), folder])
+    found = resolve({}, os.environ, [*working_folders(), folder])
     lake = {key: each.value for key, each in found.items() if key.startswith(LAKE_PREFIX)}
     for key, value in with_lake(lake, folder).items():
         found.setdefault(key, Setting(key, value, "default"))

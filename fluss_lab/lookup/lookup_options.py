@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fluss_lab.model.config.options import Option, check_options, duration, integer
+from fluss_lab.model.config.option_kinds import Option, duration, integer
+from fluss_lab.model.config.options import check_options
 
 #: How a task looks rows up; `FlussLookupSource` has the meaning of each.
 AUTO, FULL, REMOTE = MODES = ("auto", "full", "remote")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.config_chain import resolve, text_of
+from fluss_lab.model.config.config_chain import resolve, text_of, working_folders
 from fluss_lab.model.config.lake_options import LAKE_PREFIX, check_lake_options, with_defaults
 from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, REMOTE_DATA_DIR, check_options
 from fluss_lab.storage.store_location import location_of
@@ -53,7 +53,7 @@ def split_options(values: Mapping[str, object]) -> SplitOptions:
     Raises:
         InvalidPropertyError: One is neither the cluster's nor the client's, or ill-typed.
     """
-    found = resolve(values, os.environ, [Path.cwd()])
+    found = resolve(values, os.environ, working_folders())
     client = {key: found[key].value for key in CLIENT_OPTIONS if not found[key].is_default}
     return SplitOptions({key: text_of(value) for key, value in values.items() if key not in CLIENT_OPTIONS}, client)
 
@@ -68,7 +68,7 @@ def resolve_server_options(given: Mapping[str, object], folder: Path) -> dict[st
     Raises:
         InvalidPropertyError: One is unknown or ill-typed; the message names its source.
     """
-    found = resolve(given, os.environ, [Path.cwd(), folder])
+    found = resolve(given, os.environ, [*working_folders(), folder])
     chosen = {
         key: setting.value for key, setting in found.items() if not setting.is_default and key not in CLIENT_OPTIONS
     }

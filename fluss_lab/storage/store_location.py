@@ -50,7 +50,10 @@ def location_of(given: str, name: str) -> Path | StoreLocation:
     scheme, host, path, query, fragment = urlsplit(given)
     # One letter is no scheme; a path may contain a colon, but not before two slashes.
     if "://" not in given and scheme != "file":
-        return Path(given).expanduser()
+        try:
+            return Path(given).expanduser()
+        except RuntimeError as error:
+            raise _invalid(name, given) from error  # of no user
     if scheme == "file":
         if host not in {"", "localhost"} or not path.startswith("/"):
             raise _invalid(name, given)

@@ -10,6 +10,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.display import Waiting
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.interrupts import Held
+from fluss_lab.model.config.option_kinds import is_storable
 from fluss_lab.model.config.options import CLIENT_TLS_CA, TABLET_SERVERS
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
@@ -44,9 +45,7 @@ def folder_place(
         given[TABLET_SERVERS.key] = tablet_servers
     if durability is not None:
         given["log.durability"] = durability
-    if not str(folder) or "\0" in str(folder):
-        raise InvalidRequestError(f"folder: expected the path of one ('.' is the present one), found {str(folder)!r}")
-    path = Path(folder).expanduser().absolute()
+    path = _absolute("folder: expected the path of one ('.' is the present one)", folder)
     settings = cluster.split_options(given)
     with Held():
         with Waiting(f"starting the servers of {path.name}"):
@@ -60,6 +59,28 @@ def folder_place(
         # Whatever still reads or writes holds the connection.
         attachment.ends_with(connection)
         return LabPlace(connection, path, attachment, {"lab": str(path), **settings.client})
+
+
+def _absolute(expected: str, given: str | Path) -> Path:
+    """Return the place of a file or folder that a person named; ``~`` is the home.
+
+    Raises:
+        InvalidRequestError: It names none: no text, a user who does not exist, or a relative path where the working directory
+            was removed.
+    """
+    if not str(given) or not is_storable(str(given)):
+        raise InvalidRequestError(f"{expected}, found {str(given)!r}")
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidRequestError(
+            f"{expected}, found {str(given)!r}: there is no such user, or he has no home"
+        ) from error
+    except FileNotFoundError as error:
+        raise InvalidRequestError(
+            f"{expected}, found {str(given)!r}: the working directory of this process was removed; change to another one, or "
+            "give an absolute path"
+        ) from error
 
 
 def running_connection(folder: Path) -> Connection:
@@ -83,17 +104,18 @@ def server_place(
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise InvalidRequestError(f"address {address!r}: expected 'host:port'")
+    token = _absolute("token_file: expected the path of one", token_file)
     options = cluster.split_options(config or {}).client
     if tls_ca is not None:
         options[CLIENT_TLS_CA.key] = str(tls_ca)
     name = host.removeprefix("[").removesuffix("]")
     speaks_tls = tls if tls is not None else CLIENT_TLS_CA.key in options or name not in LOOPBACK
-    server = ServerAddress(name, int(port), read_token(Path(token_file)), speaks_tls)
+    server = ServerAddress(name, int(port), read_token(token), speaks_tls)
     connection = Connection(lambda: server, options)
     connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     place = {
         "server": address,
-        "token.file": str(Path(token_file).absolute()),
+        "token.file": str(token),
         "tls": str(speaks_tls).lower(),
         **options,
     }

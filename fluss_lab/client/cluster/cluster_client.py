@@ -423,7 +423,7 @@ class ClusterClient(Closing):
             return address
         try:
             return replace(address, ca=Path(path).expanduser().read_text("ascii"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise InvalidPropertyError(f"{CLIENT_TLS_CA.key}={path}: expected a PEM file ({error})") from error
 
     def _cache(self) -> Metadata:

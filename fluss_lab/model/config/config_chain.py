@@ -23,8 +23,9 @@ from fluss_lab.model.config.lake_options import (
     LAKE_PREFIX,
     check_lake_options,
 )
+from fluss_lab.model.config.option_kinds import Option, is_storable
 from fluss_lab.model.config.option_secrets import mask_secret
-from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, Option, check_options
+from fluss_lab.model.config.options import CLIENT_OPTIONS, CLUSTER_OPTIONS, check_options
 from fluss_lab.model.times import format_duration
 
 FILE_NAME: Final = "fluss-lab.toml"
@@ -88,6 +89,14 @@ def resolve(
     return dict(sorted(found.items()))
 
 
+def working_folders() -> list[Path]:
+    """Return the working directory, for `resolve`; none where it was removed: then it has no file."""
+    try:
+        return [Path.cwd()]
+    except FileNotFoundError:
+        return []
+
+
 def text_of(value: object) -> str:
     """Return an option's value as it travels."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -123,6 +132,10 @@ def _settings(values: Mapping[str, object], source: str) -> dict[str, Setting]:
             if not isinstance(value, str | int | float):
                 raise InvalidPropertyError(
                     f"option {key!r}: expected a string, number or boolean, found {type(value).__name__}"
+                )
+            if not is_storable(str(value)):
+                raise InvalidPropertyError(
+                    f"option {key!r}: expected text without NUL and halves of characters, found others"
                 )
     except InvalidPropertyError as error:
         raise InvalidPropertyError(f"{source}: {error}") from error

@@ -5,130 +5,25 @@ Names are Apache Fluss's where it has the option. Values travel and rest as stri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import tzinfo
 from difflib import get_close_matches
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.option_secrets import is_secret
-from fluss_lab.model.times import format_duration, parse_duration, parse_size, time_zone
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Option(Generic[T]):
-    """One option.
-
-    Attributes:
-        key: Its full name.
-        default: Its value when it is not set.
-        kind: How its type is called in messages.
-        read: Parses what a person or the store gives; raises InvalidPropertyError, ValueError or TypeError.
-        meaning: One line.
-        alterable: Whether a live table's value may change (table options only).
-        minimum: The least value; None for no bound.
-        choices: The values that exist; empty for all.
-    """
-
-    key: str
-    default: T
-    kind: str
-    read: Callable[[Any], T]
-    meaning: str
-    alterable: bool = False
-    minimum: int | None = None
-    choices: tuple[str, ...] = ()
-
-    def parse(self, value: object) -> T:
-        """Return the value in the option's type.
-
-        Raises:
-            InvalidPropertyError: It is not of the type, out of range, or no choice; the text names the option.
-        """
-        try:
-            parsed = self.read(value)
-        except (InvalidPropertyError, ValueError, TypeError) as error:
-            if is_secret(self.key):
-                # Nor in the error's cause, which tracebacks show.
-                raise InvalidPropertyError(
-                    f"property {self.key!r}: expected {self.kind}, found {type(value).__name__}"
-                ) from None
-            raise InvalidPropertyError(f"property {self.key!r}: expected {self.kind}, found {value!r}") from error
-        if self.choices and parsed not in self.choices:
-            raise InvalidPropertyError(
-                f"property {self.key!r}: expected one of {', '.join(self.choices)}, found {value!r}"
-            )
-        if self.minimum is not None and isinstance(parsed, int) and parsed < self.minimum:
-            raise InvalidPropertyError(f"property {self.key!r}: expected at least {self.minimum}, found {value!r}")
-        return parsed
-
-    def of(self, values: Mapping[str, Any]) -> T:
-        """Return the option's value among given ones, or its default."""
-        return self.parse(values[self.key]) if self.key in values else self.default
-
-
-def _boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
-        return value.strip().lower() == "true"
-    raise ValueError(value)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(value)
-    return int(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _choice(value: Any) -> str:
-    return _text(value).strip().lower()
-
-
-def boolean(key: str, default: bool, meaning: str, *, alterable: bool = False) -> Option[bool]:
-    """Make a true-or-false option."""
-    return Option(key, default, "true or false", _boolean, meaning, alterable)
-
-
-def integer(key: str, default: int, meaning: str, *, alterable: bool = False, minimum: int | None = 0) -> Option[int]:
-    """Make a whole-number option."""
-    return Option(key, default, "a whole number", _integer, meaning, alterable, minimum)
-
-
-def duration(key: str, default: str, meaning: str, *, alterable: bool = False, minimum: int = 0) -> Option[int]:
-    """Make a duration option; its value is in milliseconds."""
-    kind = "a duration like '10s', '3min' or '7d'"
-    return Option(key, parse_duration(default), kind, parse_duration, meaning, alterable, minimum)
-
-
-def size(key: str, default: str, meaning: str, *, minimum: int = 1) -> Option[int]:
-    """Make a size option; its value is in bytes."""
-    return Option(key, parse_size(default), "a size like '64mb'", parse_size, meaning, False, minimum)
-
-
-def text(key: str, default: str, meaning: str) -> Option[str]:
-    """Make a free-text option."""
-    return Option(key, default, "text", _text, meaning)
-
-
-def _zone(value: Any) -> str:
-    time_zone(_text(value))
-    return str(value)
-
-
-def choice(key: str, default: str, choices: tuple[str, ...], meaning: str) -> Option[str]:
-    """Make an option with named values."""
-    return Option(key, default, f"one of {', '.join(choices)}", _choice, meaning, False, None, choices)
-
+from fluss_lab.model.config.option_kinds import (
+    PORT_MAX,
+    Option,
+    boolean,
+    choice,
+    choice_of,
+    duration,
+    integer,
+    size,
+    text,
+    zone_of,
+)
+from fluss_lab.model.times import format_duration, time_zone
 
 # -- table options ---------------------------------------------------------------------------------------------------
 
@@ -351,15 +246,22 @@ SESSION_TIMEOUT: Final = duration(
     "server.session-timeout", "10s", "silence after which a tablet server process is killed and started again",
     minimum=500,
 )  # fmt: skip
-TABLET_SERVERS: Final = integer("server.tablet-servers", 1, "tablet server processes", minimum=1)
+TABLET_SERVERS: Final = integer("server.tablet-servers", 1, "tablet server processes", minimum=1, maximum=1_000)
 SERVER_HOST: Final = text("server.host", "127.0.0.1", "address to listen on; off loopback TLS is required")
 SERVER_PORT: Final = integer(
-    "server.port", 0, "port of the coordinator; several tablet servers have those behind it; 0 for any free ones"
+    "server.port",
+    0,
+    "port of the coordinator; several tablet servers have those behind it; 0 for any free ones",
+    maximum=PORT_MAX,
 )
 TLS_CERTIFICATE: Final = text("server.tls.certificate", "", "PEM file with the server's certificate chain")
 TLS_KEY: Final = text("server.tls.key", "", "PEM file with the certificate's private key")
 METRICS_PORT: Final = integer(
-    "metrics.reporter.prometheus.port", 0, "loopback port of the metrics; 0 for any free one, -1 for none", minimum=-1
+    "metrics.reporter.prometheus.port",
+    0,
+    "loopback port of the metrics; 0 for any free one, -1 for none",
+    minimum=-1,
+    maximum=PORT_MAX,
 )
 CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
     option.key: option
@@ -399,7 +301,7 @@ CLIENT_TLS_CA: Final = text(
     "client.tls.ca", "", "PEM file with the certificates to trust, of a cluster with TLS; empty: the system's"
 )
 CLIENT_TIME_ZONE: Final = Option(
-    "client.time-zone", "", "a time zone like 'Europe/Berlin'", _zone,
+    "client.time-zone", "", "a time zone like 'Europe/Berlin'", zone_of,
     "the zone of times that are given without one (as_of, seek, ...); empty: the system's",
 )  # fmt: skip
 DISK_USAGE_TIME: Final = duration(
@@ -408,7 +310,7 @@ DISK_USAGE_TIME: Final = duration(
 )  # fmt: skip
 SPARK_MASTER: Final = text("client.spark.master", "", "Spark's master for the lab; empty: all cores of this machine")
 SPARK_START_EARLY: Final = Option(
-    "client.spark.start-early", "interactive", "interactive, always or never", _choice,
+    "client.spark.start-early", "interactive", "interactive, always or never", choice_of,
     "where a lab begins to start Spark, in the background, when a table of the lake is opened, made or written",
     choices=("interactive", "always", "never"),
 )  # fmt: skip

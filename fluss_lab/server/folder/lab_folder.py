@@ -60,7 +60,20 @@ def make_lab_folder(folder: Path) -> None:
 
 
 def _check_kind(folder: Path) -> None:
+    try:
+        _check_is_folder(folder)
+    except OSError as error:
+        raise LabError(
+            f"{folder}: the lab's folder cannot be looked at: {error.strerror or error}; name another place"
+        ) from error
+
+
+def _check_is_folder(folder: Path) -> None:
     for place in (folder, *folder.parents):
+        if place.is_symlink() and not place.exists():
+            raise LabError(
+                f"{folder}: expected a folder for the lab, found the link {place}, which leads nowhere; mend or remove it"
+            )
         if place.exists():
             if not place.is_dir():
                 raise LabError(f"{folder}: expected a folder for the lab, found the file {place}; name another place")

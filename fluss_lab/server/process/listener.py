@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fluss_lab.errors import InvalidPropertyError, LabError
+from fluss_lab.model.config.option_kinds import PORT_MAX
 from fluss_lab.model.config.options import (
     REQUEST_SIZE_MAX,
     SERVER_CONNECTIONS_MAX,
@@ -44,13 +45,20 @@ def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None
         given, missing = (TLS_CERTIFICATE, TLS_KEY) if certificate else (TLS_KEY, TLS_CERTIFICATE)
         raise InvalidPropertyError(f"{given.key} is set, and {missing.key} is not: TLS needs both")
     if certificate:
-        return load_identity(folder / Path(certificate).expanduser(), folder / Path(key).expanduser())
+        return load_identity(folder / _expanded(certificate), folder / _expanded(key))
     if host not in LOOPBACK:
         raise InvalidPropertyError(
             f"{SERVER_HOST.key}={host}: TLS is required on other hosts than loopback: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
             f"or listen on {LOOPBACK[0]}"
         )
     return None
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)  # of no user: what is not there is told
 
 
 def listen(options: Mapping[str, str], secret: str, identity: Identity | None, ports: Iterable[int]) -> Server:
@@ -83,8 +91,17 @@ def listen(options: Mapping[str, str], secret: str, identity: Identity | None, p
 
 
 def chosen_ports(options: Mapping[str, str], tablet_servers: int) -> dict[int, int]:
-    """Return the ports that ``server.port`` gives the coordinator (-1) and several tablet servers; nothing without it."""
+    """Return the ports that ``server.port`` gives the coordinator (-1) and several tablet servers; nothing without it.
+
+    Raises:
+        InvalidPropertyError: There are not so many behind it.
+    """
     first = SERVER_PORT.of(options)
+    if first and tablet_servers > 1 and first + tablet_servers > PORT_MAX:
+        raise InvalidPropertyError(
+            f"{SERVER_PORT.key}={first}: expected at most {PORT_MAX - tablet_servers}: each of {tablet_servers} tablet servers has a "
+            "port behind it"
+        )
     return {server_id: first + 1 + server_id for server_id in range(-1, tablet_servers)} if first else {}
 
 

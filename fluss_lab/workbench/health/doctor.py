@@ -25,7 +25,14 @@ from fluss_lab.errors import FlussError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
-from fluss_lab.model.config.config_chain import FILE_NAME, file_values, resolve, text_of, unknown_variables
+from fluss_lab.model.config.config_chain import (
+    FILE_NAME,
+    file_values,
+    resolve,
+    text_of,
+    unknown_variables,
+    working_folders,
+)
 from fluss_lab.model.config.option_secrets import secrets_among
 from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
@@ -174,7 +181,7 @@ def _java() -> str:
 
 def _options(folder: Path) -> str:
     """Return the options that are set, with their sources; an unknown name is an error."""
-    found = resolve({}, os.environ, [Path.cwd(), folder]).values()
+    found = resolve({}, os.environ, [*working_folders(), folder]).values()
     given = [f"{each.key} ({each.source})" for each in found if not each.is_default]
     if unknown := unknown_variables(os.environ):
         raise FlussError(
@@ -185,7 +192,7 @@ def _options(folder: Path) -> str:
 
 def _files_with_secrets(folder: Path) -> Iterator[Check]:
     """Check that files of options that hold secrets are their owner's alone."""
-    for path in dict.fromkeys(each.absolute() / FILE_NAME for each in (Path.cwd(), folder)):
+    for path in dict.fromkeys(each.absolute() / FILE_NAME for each in (*working_folders(), folder)):
         try:
             values = {key: text_of(value) for key, value in file_values(path).items()}
         except FlussError:
@@ -346,7 +353,7 @@ def _bucket_checks(connection: Connection, folder: Path | None) -> Iterator[Chec
 
 def _options_of(folder: Path) -> dict[str, str]:
     try:
-        found = resolve({}, os.environ, [Path.cwd(), folder])
+        found = resolve({}, os.environ, [*working_folders(), folder])
         return {**{key: setting.value for key, setting in found.items()}, **cluster.read_options(folder)}
     except FlussError:
         return {}

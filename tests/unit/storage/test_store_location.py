@@ -62,3 +62,10 @@ def test_the_library_is_loaded_where_there_is_an_object_store():
         "place_of('s3://bucket/one', {}); assert 'obstore' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_home_of_nobody_is_no_place():
+    with pytest.raises(
+        InvalidPropertyError, match=r"property 'remote.data.dir': expected a path.*found '~nobody-of-this-name/x'"
+    ):
+        location_of("~nobody-of-this-name/x", "remote.data.dir")

@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.config_chain import OPTIONS, environment_name, resolve, unknown_variables
+from fluss_lab.model.config.config_chain import OPTIONS, environment_name, resolve, unknown_variables, working_folders
 
 
 def test_without_anything_every_option_has_its_default():
@@ -58,9 +58,24 @@ def test_names_in_the_environment():
         ({}, {}, "server.nope = 1", "fluss-lab.toml: unknown option 'server.nope'"),
         ({}, {}, "server = [", "fluss-lab.toml: "),
         ({}, {}, "datalake.iceberg.x = [1]", "expected a string, number or boolean"),
+        ({"server.port": 70_000}, {}, "", "argument: .*at most 65535, found 70000"),
+        ({"metrics.reporter.prometheus.port": 2**16}, {}, "", "at most 65535"),
+        ({"server.tablet-servers": 10**9}, {}, "", "at most 1000"),
+        ({"remote.data.dir": "a\0b"}, {}, "", r"remote.data.dir': expected text, found 'a\\x00b'"),
+        ({"datalake.iceberg.warehouse": "\ud800"}, {}, "", "expected text without NUL and halves of characters"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, arguments, environment, file, text):
     (tmp_path / "fluss-lab.toml").write_text(file)
     with pytest.raises(InvalidPropertyError, match=text):
         resolve(arguments, environment, [tmp_path])
+
+
+def test_a_working_directory_that_was_removed_has_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert working_folders() == [tmp_path]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert working_folders() == []

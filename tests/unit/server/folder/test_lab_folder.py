@@ -20,6 +20,19 @@ def test_a_folder_is_made_for_its_owner_only(tmp_path):
     make_lab_folder(folder)
 
 
+@pytest.mark.parametrize("check", [make_lab_folder, check_lab_exists])
+def test_what_can_be_no_folder_is_told(tmp_path, check):
+    with pytest.raises(LabError, match="cannot be looked at: File name too long; name another place"):
+        check(tmp_path / ("x" * 300))
+    link, loop = tmp_path / "link", tmp_path / "loop"
+    link.symlink_to(tmp_path / "nowhere")
+    loop.symlink_to(loop)
+    for place in (link, loop, link / "lab"):
+        with pytest.raises(LabError, match=r"found the link .*, which leads nowhere; mend or remove it"):
+            check(place)
+    assert not (tmp_path / "nowhere").exists()
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o702, 0o1777])
 def test_a_folder_that_others_may_write_is_refused(tmp_path, mode):
     folder = tmp_path / "lab"

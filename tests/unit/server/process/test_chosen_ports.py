@@ -7,8 +7,9 @@ import socket
 
 import pytest
 
-from fluss_lab.errors import LabError
+from fluss_lab.errors import InvalidPropertyError, LabError
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.process.listener import chosen_ports
 from fluss_lab.testing import EmbeddedCluster
 
 
@@ -54,3 +55,11 @@ def test_a_port_that_is_taken_is_an_error_and_never_another_one():
         with pytest.raises(LabError, match=rf"free port from server\.port={port} on"):
             refused.start()
         refused.close()
+
+
+def test_ports_that_do_not_exist_are_refused():
+    """The system would listen on what is left of the number."""
+    assert chosen_ports({"server.port": "65535"}, 1)[-1] == 65_535
+    assert max(chosen_ports({"server.port": "65533"}, 2).values()) == 65_535
+    with pytest.raises(InvalidPropertyError, match=r"server\.port=65534: expected at most 65533"):
+        chosen_ports({"server.port": "65534"}, 2)
