@@ -198,7 +198,7 @@ def conform_events(what: str, events: pa.RecordBatch, schema: pa.Schema) -> pa.T
         elif index >= 0:
             columns.append(cast_column(events.column(index), field.type))
         else:
-            columns.append(pa.nulls(len(events), field.type))
+            columns.append(cast_column(pa.nulls(len(events), field.type), field.type))
         if not field.nullable and columns[-1].null_count:
             raise CorruptDataError(f"{what}: events without the column {field.name!r}, which is never null")
     return pa.Table.from_arrays(columns, schema=schema)

@@ -338,13 +338,14 @@ def test_events_whose_row_is_gone_become_equality_deletes_and_back(lake):
     assert events_of(lake, info, back) == log.ends(middle, log.end)
 
 
-def test_columns_added_since_the_deletes_were_written_are_null(lake):
+@pytest.mark.parametrize("kind", ["row<a int>", "row<a int not null>", "row<r row<a binary(3) not null> not null>"])
+def test_columns_added_since_the_deletes_were_written_are_null(lake, kind):
     info = keyed(lake)
     log, middle = filled(info)
     first = written(lake, info, log.run(0, middle))
     late = written(lake, info, log.run(middle, log.end), files=result_files(first))
-    schema = make_schema(COLUMNS | {"more": "row<a int>"}, primary_key=["id"])
-    wider = lake.info(COLUMNS | {"more": "row<a int>"}, primary_key=["id"], buckets=1)
+    schema = make_schema(COLUMNS | {"more": kind}, primary_key=["id"])
+    wider = lake.info(COLUMNS | {"more": kind}, primary_key=["id"], buckets=1)
     assert wider.schema.names == schema.names
     lake.catalog.alter_table(wider)
     placed = placed_again(lake, wider, late.deletes, [*result_files(first), *result_files(late)])
