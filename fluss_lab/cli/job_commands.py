@@ -212,9 +212,12 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
 @folder_option
 def print_log(folder: Path, run_id: str, follow: bool) -> None:
     """Print the log of RUN."""
-    found = _opened(folder).find_run(run_id)
+    opened = _opened(folder)
+    found = opened.find_run(run_id)
     shown = 0
     while True:
+        if follow:
+            opened.history(limit=1)  # records runs whose process is gone as ended
         has_ended = found.state not in {"queued", "running"}
         if found.log_file.exists():
             with found.log_file.open(encoding="utf-8", errors="replace") as file:

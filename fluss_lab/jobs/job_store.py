@@ -93,8 +93,8 @@ class JobStore:
         with self._read() as db:
             return None if db is None else _job_of_run(db, run)
 
-    def add_job(self, job: JobRecord, *, replaces: bool) -> JobRecord:
-        """Enter a job; its id is given here.
+    def add_job(self, job: JobRecord, *, replaces: bool, now_ms: int | None = None) -> JobRecord:
+        """Enter a job; its id is given here. Queued runs of one that it replaces are recorded as cancelled.
 
         Raises:
             AlreadyExistsError: There is one of that name, and it is not to be replaced.
@@ -106,6 +106,7 @@ class JobStore:
                     f"job {present.name!r} exists: remove it first, or replace it (replace=True, --replace)"
                 )
             if present is not None:
+                _cancel_queued(db, present, now_ms)
                 _drop_job(db, present)
             entered = db.execute("INSERT INTO jobs (name, record) VALUES (?, '')", (job.name,))
             made = replace(job, id=int(entered.lastrowid or 0))
@@ -188,6 +189,18 @@ class JobStore:
             if run is None:
                 return None
             changed = replace(run, **changes)
+            _put_run(db, changed)
+            return changed
+
+    def cancel_run(self, run_id: str, now_ms: int) -> RunRecord | None:
+        """Have a run end; return it as it is now, None when it has ended or is gone. A queued one ends here, and never begins."""
+        with self._write() as db:
+            run = _pending_run(db, run_id)
+            if run is None:
+                return None
+            changed = replace(run, is_cancelled=True)
+            if run.state == "queued":
+                changed = replace(changed, state="cancelled", error="cancelled", ended_ms=now_ms)
             _put_run(db, changed)
             return changed
 
@@ -341,6 +354,14 @@ def _put_job(db: sqlite3.Connection, job: JobRecord) -> None:
 def _drop_job(db: sqlite3.Connection, job: JobRecord) -> None:
     db.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
     db.execute("DELETE FROM runs WHERE job_id = ? AND state = 'queued'", (job.id,))
+
+
+def _cancel_queued(db: sqlite3.Connection, job: JobRecord, now_ms: int | None) -> None:
+    rows = db.execute("SELECT record FROM runs WHERE job_id = ? AND state = 'queued'", (job.id,)).fetchall()
+    for (text,) in rows:
+        _put_run(
+            db, replace(_run_of(text), state="cancelled", error="the job was replaced before it began", ended_ms=now_ms)
+        )
 
 
 def _run(db: sqlite3.Connection, run_id: str) -> RunRecord | None:

@@ -47,8 +47,6 @@ RETRIES_MAX: Final = 100
 KEEP_MAX: Final = 1_000_000
 #: A kernel alone has some 100 MB.
 MEMORY_BYTES_MIN: Final = 256 << 20
-#: Runs without a job that are kept, of each notebook.
-CALLS_KEPT: Final = 50
 #: Longest wait for a run that is cancelled to end.
 CANCEL_TIMEOUT_S: Final = 60.0
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -113,7 +111,7 @@ class Jobs:
             time_zone: IANA name of the zone of `cron`; None: the system's. Times of day that summer time skips are due right behind
                 the gap, those that it repeats are due once (again where the minute begins with ``*``); schedules of every hour
                 follow real time.
-            replace: Whether a job of that name is replaced; its history stays.
+            replace: Whether a job of that name is replaced; its history stays, what is queued is cancelled.
 
         Raises:
             InvalidError: What cannot be run is refused now; the text names it. Nothing was entered.
@@ -131,7 +129,7 @@ class Jobs:
             next_due_ms=when.after(self._clock.now_ms()),
         )  # fmt: skip
         make_lab_folder(self.folder)
-        return listed_job(self.store.add_job(job, replaces=replace))
+        return listed_job(self.store.add_job(job, replaces=replace, now_ms=self._clock.now_ms()))
 
     def pause(self, name: str) -> Job:
         """Let a job not run until it is resumed; a run under way goes on. Twice is fine.
@@ -238,12 +236,8 @@ class Jobs:
             RequestTimeoutError: Whoever runs it has not ended it in a minute.
         """
         run_id = run.id if isinstance(run, Run) else run
-        record = self.store.run(run_id)
-        if record.state == "queued":
-            self.store.change_run(
-                run_id, state="cancelled", error="cancelled", is_cancelled=True, ended_ms=self._clock.now_ms()
-            )
-        self.store.change_run(run_id, is_cancelled=True)
+        self.store.run(run_id)
+        self.store.cancel_run(run_id, self._clock.now_ms())
         deadline = time.monotonic() + CANCEL_TIMEOUT_S
         while self.store.run(run_id).state not in ENDED:
             settle_lost_runs(self.store, self._clock)
@@ -302,8 +296,11 @@ class Jobs:
     def _run_now(self, entered: RunRecord, on_line: Callable[[str], None] | None) -> Run:
         execution = self._begin(entered, on_line)
         # Whoever takes the log's lines shows them instead.
-        with nullcontext() if on_line is not None else _waiting(Path(entered.task.notebook).name, execution):
-            run = self._follow(execution)
+        try:
+            with nullcontext() if on_line is not None else _waiting(Path(entered.task.notebook).name, execution):
+                run = self._follow(execution)
+        finally:
+            execution.abandon()  # an interrupt comes anywhere, also just before the run is followed
         if run.state != "succeeded":
             raise NotebookError(
                 f"notebook {run.notebook.name}: {run.error or run.state}; see {run.output} and {run.log_file}"
@@ -344,12 +341,9 @@ class Jobs:
             while not execution.poll():
                 time.sleep(_POLL_INTERVAL_S)
         except BaseException:
-            execution.end("cancelled", "interrupted")
-            execution.poll()
+            execution.abandon()
             raise
-        name = execution.record.job
-        kept = [job.keep for job in self.store.jobs() if job.name == name]
-        remove_old_runs(self.store, name, max([CALLS_KEPT, *kept]))
+        remove_old_runs(self.store, execution.record.job)
         return Run(self, execution.record)
 
     def __iter__(self) -> Iterator[Job]:

@@ -216,6 +216,11 @@ class NotebookRun:
         kill_run(self.id)
         self._process.wait()
 
+    def abandon(self, reason: str) -> None:
+        """End a run that has been started, and that nobody will poll."""
+        self.end("cancelled", reason)
+        self._ended()
+
     @property
     def cell(self) -> tuple[int, int] | None:
         """Return the cell under way, from 1, and how many there are; None before the first."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import FlussError
+from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_library import Notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_parameters, notebook_parameters
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace, remove_scratch
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
-from fluss_lab.jobs.run_record import RunRecord
+from fluss_lab.jobs.run_record import ENDED, RunRecord
 from fluss_lab.jobs.run_secrets import check_secret_names
 
 #: Names of the parameter by which a notebook finds its lab.
@@ -93,24 +93,24 @@ class RunExecution:
             self.record.id, task, notebook, parameters, place, self._lab, self._command, self._on_line
         )  # fmt: skip
         run.start()
-        failpoint("jobs.run.started")
         changed = None
         try:
+            failpoint("jobs.run.started")
             # Recorded before the notebook begins: a run that nobody knows of never did anything.
             changed = self._store.change_run(
                 self.record.id, state="running", owner=identity(os.getpid()),
                 started_ms=self._clock.now_ms(),
             )  # fmt: skip
-        finally:
-            if changed is None:
-                run.end("cancelled", "removed before it began")
-                run.poll()
+            failpoint("jobs.run.recorded")
+            if changed is not None:
+                self.record, self._run = changed, run
+                run.release()
+        except BaseException:
+            run.abandon("interrupted before it began")  # else it would go on with nobody to look after it
+            raise
         if changed is None:
-            return False
-        failpoint("jobs.run.recorded")
-        self.record, self._run = changed, run
-        run.release()
-        return True
+            run.abandon("removed before it began")
+        return changed is not None
 
     def poll(self) -> bool:
         """Return whether the run has ended; then `record` is its last state, and is stored."""
@@ -120,7 +120,7 @@ class RunExecution:
             now_s = time.monotonic()
             if now_s - self._looked_s > _CANCEL_INTERVAL_S:
                 self._looked_s = now_s
-                if self._store.run(self.record.id).is_cancelled:
+                if self._is_cancelled():
                     self.end("cancelled", "cancelled")
             return False
         failpoint("jobs.run.ended")
@@ -131,6 +131,12 @@ class RunExecution:
         self.record = self._store.end_run(self.record.id, **ended) or replace(self.record, **ended)
         failpoint("jobs.run.settled")
         return True
+
+    def _is_cancelled(self) -> bool:
+        try:
+            return self._store.run(self.record.id).is_cancelled
+        except StorageError:
+            return False  # it passes: no reason to end a run, and the next look asks again
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -146,6 +152,12 @@ class RunExecution:
         """End the run at once; `poll` then records it with this state and reason."""
         if self._run is not None:
             self._run.end(state, reason)
+
+    def abandon(self) -> None:
+        """End the run, if it has not ended, as whoever waits for it was interrupted; and record that."""
+        if self.record.state not in ENDED:
+            self.end("cancelled", "interrupted")
+            self.poll()
 
 
 def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:

@@ -13,6 +13,7 @@ SECRETS = "fluss_lab/jobs/run_secrets.py"
 STORE = "fluss_lab/jobs/job_store.py"
 DUE = "fluss_lab/jobs/scheduling/due_plan.py"
 PROCESSES = "fluss_lab/jobs/run_processes.py"
+SCHEDULER = "fluss_lab/jobs/scheduling/scheduler.py"
 SCHEDULE = "fluss_lab/jobs/scheduling/schedule.py"
 NOTICE = "fluss_lab/jobs/scheduling/failure_notice.py"
 
@@ -280,7 +281,7 @@ _DUE = (
         ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_second_one_is_refused_and_named_until_the_first_ends",),
     ),
     Mutant(
-        "runs_of_a_killed_scheduler_go_on_in_the_history", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "runs_of_a_killed_scheduler_go_on_in_the_history", "P6", SCHEDULER,
         "        for lost in settle_lost_runs(self._store, self._clock):\n",
         "        for lost in self._store.runs(\"\"):\n",
         (f"{IN_SCHEDULER}::test_it_takes_up_what_a_killed_one_left",),
@@ -292,9 +293,9 @@ _DUE = (
         (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),
     ),
     Mutant(
-        "jobs_wait_for_a_clock_that_was_ahead", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
-        "        if now_ms < self._decided_ms:\n",
-        "        if now_ms < 0:\n",
+        "jobs_wait_for_a_clock_that_was_ahead", "P6", SCHEDULER,
+        "        if now_ms >= self._decided_ms or self._bring_forward(now_ms):\n",
+        "        if now_ms >= 0:\n",
         (
             f"{IN_SCHEDULER}::test_a_clock_that_was_ahead_for_a_moment_stops_nothing_and_nothing_runs_twice",
             f"{IN_SCHEDULER}::test_after_a_restart_too",
@@ -307,7 +308,7 @@ _DUE = (
         (f"{IN_SCHEDULER}::test_a_due_time_that_ran_under_a_clock_ahead_does_not_run_again",),
     ),
     Mutant(
-        "notices_of_a_killed_scheduler_are_lost", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "notices_of_a_killed_scheduler_are_lost", "P6", SCHEDULER,
         "[run for run in reversed(failed) if run.is_notice_due]",
         "[]",
         (f"{IN_SCHEDULER}::test_a_history_that_records_a_lost_run_takes_no_retry_and_no_notice_from_it",),
@@ -341,13 +342,49 @@ _OWNED = (
         (f"{IN_SCHEDULER}::test_a_run_of_a_replaced_job_is_under_way_still",),
     ),
     Mutant(
-        "runs_that_wait_pass_those_by_hand", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "runs_that_wait_pass_those_by_hand", "P6", SCHEDULER,
         "        busy = {run.job.casefold() for run in running}\n",
         "        busy = {run.job.casefold() for run in running if not run.is_by_hand}\n",
         (f"{IN_SCHEDULER}::test_one_that_was_started_by_hand_is_under_way_too",),
     ),
     Mutant(
-        "runs_by_hand_are_started_twice", "P6", "fluss_lab/jobs/scheduling/scheduler.py",
+        "outputs_go_by_what_a_job_of_their_name_keeps", "P13", SCHEDULER,
+        "        if run.job_id is None:\n            kept = CALLS_KEPT\n        elif",
+        "        if run.job_id is None and not jobs:\n            kept = CALLS_KEPT\n        elif",
+        (f"{IN_SCHEDULER}::test_runs_of_a_notebook_that_is_called_as_a_job_are_kept",),
+    ),
+    Mutant(
+        "one_job_stops_all", "P6", SCHEDULER,
+        "            self._try(f\"job {job.id}\", partial(self._decide_on, job, own, now_ms))\n",
+        "            self._decide_on(job, own, now_ms)\n",
+        (f"{IN_SCHEDULER}::test_a_job_whose_zone_is_not_known_here_stops_no_other",),
+    ),
+    Mutant(
+        "queued_runs_go_with_a_replaced_job", "P11", STORE,
+        "                _cancel_queued(db, present, now_ms)\n",
+        "                pass\n",
+        (f"{IN_STORE}::test_a_replaced_job_leaves_its_queued_runs_in_the_history",),
+    ),
+    Mutant(
+        "runs_that_began_are_cancelled_as_queued", "P6", STORE,
+        "            if run.state == \"queued\":\n",
+        "            if run.state != \"succeeded\":\n",
+        (f"{IN_STORE}::test_a_run_that_has_begun_is_not_ended_by_its_record",),
+    ),
+    Mutant(
+        "a_store_that_cannot_be_read_ends_runs", "P6", EXECUTION,
+        "        except StorageError:\n            return False",
+        "        except ValueError:\n            return False",
+        (f"{IN_JOBS}::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
+    ),
+    Mutant(
+        "runs_go_on_after_an_interrupt", "P12", "fluss_lab/jobs/lab_jobs.py",
+        "        finally:\n            execution.abandon()",
+        "        finally:\n            execution.cell",
+        (f"{IN_JOBS}::test_an_interrupt_before_a_run_is_followed_ends_it_too",),
+    ),
+    Mutant(
+        "runs_by_hand_are_started_twice", "P6", SCHEDULER,
         "            if job is None or run.is_by_hand or len",
         "            if job is None or len",
         (f"{IN_SCHEDULER}::test_what_is_entered_by_hand_is_not_for_the_scheduler",),

@@ -93,7 +93,11 @@ class Schedule:
         return text[:1].lower() + text[1:]
 
     def after(self, moment_ms: int) -> int:
-        """Return the first due time behind a moment, in epoch milliseconds."""
+        """Return the first due time behind a moment, in epoch milliseconds.
+
+        Raises:
+            InvalidRequestError: Of a schedule that was not parsed here: its cron text or its zone cannot be read.
+        """
         return next(self._times(moment_ms))
 
     def between(self, start_ms: int, end_ms: int) -> list[int]:
@@ -105,9 +109,16 @@ class Schedule:
 
     def _times(self, moment_ms: int) -> Iterator[int]:
         """Yield the due times behind a moment, ascending, each once."""
-        zone = ZoneInfo(self.zone)
+        try:
+            zone = ZoneInfo(self.zone)
+            local = CronSim(self.cron, _first_local(moment_ms, zone))
+        except (CronSimError, KeyError, ValueError, OSError) as error:
+            raise InvalidRequestError(
+                f"cron {self.cron!r} in {self.zone!r}: it cannot be read here ({error}); expected a cron text, and a time zone that this "
+                "machine knows: enter the job again"
+            ) from error
         last_ms = moment_ms
-        for due in _moments(CronSim(self.cron, _first_local(moment_ms, zone)), zone):
+        for due in _moments(local, zone):
             due_ms = (due - _EPOCH.replace(tzinfo=None)) // _MILLISECOND
             if due_ms > last_ms:
                 last_ms = due_ms

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, RunPlace
 from fluss_lab.jobs.run_execution import RunExecution, failure_text, settle_lost_runs
-from fluss_lab.jobs.run_record import JobRecord, RunRecord, new_run_id
+from fluss_lab.jobs.run_record import ENDED, JobRecord, RunRecord, new_run_id
 from fluss_lab.jobs.scheduling.due_plan import LATE_MS, DuePlan, plan_due
 from fluss_lab.jobs.scheduling.failure_notice import command_of, send_notice
 from fluss_lab.jobs.scheduling.schedule import Schedule
@@ -30,6 +31,8 @@ POLL_INTERVAL_S: Final = 0.25
 RUNS_MAX: Final = 2
 #: A clock that was set back by no more than that is waited for, as due times of then were decided on; by more, it was wrong before.
 SET_BACK_MS: Final = 86_400_000
+#: Runs without a job that are kept, of each notebook.
+CALLS_KEPT: Final = 50
 #: Missed due times of a job that are kept.
 MISSED_KEPT: Final = 1_000
 #: How long commands for failures may go on when the scheduler ends.
@@ -102,14 +105,20 @@ class Scheduler:
     def step(self) -> None:
         """Look once: decide what is due, start what is queued, record what has ended."""
         for part in (self._settle_lost, self._decide, self._record_ended, self._send_notices, self._start_queued):
-            try:
-                part()
-                self._said.pop(part.__name__, None)
-            except (FlussError, OSError) as error:
-                # A full disk or a locked file passes; nothing was decided, and the next look decides.
-                if str(error) not in self._said.values():
-                    self._say(f"cannot go on now: {error}")
-                self._said[part.__name__] = str(error)
+            self._try(part.__name__, part)
+
+    def _try(self, what: str, part: Callable[[], None]) -> bool:
+        """Do a part of a look; return whether it was done. What it fails with is said once; other parts, and other jobs, go on."""
+        try:
+            part()
+            self._said.pop(what, None)
+            return True
+        except (FlussError, OSError) as error:
+            # A full disk or a locked file passes; nothing was decided, and the next look decides.
+            if str(error) not in self._said.values():
+                self._say(f"cannot go on now: {error}")
+            self._said[what] = str(error)
+            return False
 
     def _settle_lost(self) -> None:
         """Record what others began, and what a scheduler before this one did, and did not end: their jobs wait for it."""
@@ -120,32 +129,42 @@ class Scheduler:
 
     def _decide(self) -> None:
         now_ms = self._clock.now_ms()
-        if now_ms < self._decided_ms:
-            self._bring_forward(now_ms)
-        self._decided_ms = now_ms
+        if now_ms >= self._decided_ms or self._bring_forward(now_ms):
+            self._decided_ms = now_ms
         due = [job for job in self._store.jobs() if job.paused_ms is None and job.next_due_ms <= now_ms]
         if not due:
             return
         pending = self._store.runs(limit=-1, states=("queued", "running"))
         for job in due:
             own = [run for run in pending if run.is_of(job)]
-            queued = sum(run.state == "queued" for run in own)
-            plan = plan_due(job, now_ms, own[-1].id if own else None, queued)
-            entries = list(_entries(job, plan, now_ms))
-            failpoint("jobs.due.planned")
-            if self._store.decide(job, plan, entries):
-                failpoint("jobs.due.decided")
-                for run in entries:
-                    if run.state == "missed":
-                        self._say(f"{job.name}: missed {format_moment(run.due_ms or 0)}: {run.error}")
+            self._try(f"job {job.id}", partial(self._decide_on, job, own, now_ms))
 
-    def _bring_forward(self, now_ms: int) -> None:
-        """At the beginning and when the clock was set back: have no job wait for days until the time that the clock had shown."""
-        for job in self._store.jobs():
-            next_due_ms = Schedule(job.cron, job.zone).after(now_ms)
-            if job.paused_ms is None and next_due_ms < job.next_due_ms - SET_BACK_MS:
-                self._store.bring_forward(job, now_ms, next_due_ms)
-                self._say(f"{job.name}: the clock was set back; next due {format_moment(next_due_ms)}")
+    def _decide_on(self, job: JobRecord, pending: list[RunRecord], now_ms: int) -> None:
+        queued = sum(run.state == "queued" for run in pending)
+        plan = plan_due(job, now_ms, pending[-1].id if pending else None, queued)
+        entries = list(_entries(job, plan, now_ms))
+        failpoint("jobs.due.planned")
+        if self._store.decide(job, plan, entries):
+            failpoint("jobs.due.decided")
+            for run in entries:
+                if run.state == "missed":
+                    self._say(f"{job.name}: missed {format_moment(run.due_ms or 0)}: {run.error}")
+
+    def _bring_forward(self, now_ms: int) -> bool:
+        """At the beginning and when the clock was set back: have no job wait for days until the time that the clock had shown.
+
+        Returns:
+            False: of some job it could not be done, and the next look does it.
+        """
+        jobs = self._store.jobs()
+        done = [self._try(f"job {job.id}", partial(self._bring_one_forward, job, now_ms)) for job in jobs]
+        return all(done)
+
+    def _bring_one_forward(self, job: JobRecord, now_ms: int) -> None:
+        next_due_ms = Schedule(job.cron, job.zone).after(now_ms)
+        if job.paused_ms is None and next_due_ms < job.next_due_ms - SET_BACK_MS:
+            self._store.bring_forward(job, now_ms, next_due_ms)
+            self._say(f"{job.name}: the clock was set back; next due {format_moment(next_due_ms)}")
 
     # -- what runs -----------------------------------------------------------------------------------------------------
 
@@ -195,9 +214,7 @@ class Scheduler:
         self._say_ended(run)
         if run.is_notice_due:
             self._due_notices.append(run)
-        job = self._store.job_of_run(run)
-        if job is not None:
-            remove_old_runs(self._store, job.name, job.keep)
+        remove_old_runs(self._store, run.job)
 
     def _say_ended(self, run: RunRecord) -> None:
         seconds = ((run.ended_ms or 0) - (run.started_ms or run.ended_ms or 0)) / 1000
@@ -236,14 +253,25 @@ class Scheduler:
             log.warning("scheduler: a listener of events failed", exc_info=True)
 
 
-def remove_old_runs(store: JobStore, job: str, keep: int) -> None:
-    """Remove the oldest ended runs of a job, with their files: beyond the newest `keep`, and many missed due times."""
-    counted: Counter[bool] = Counter()
+def remove_old_runs(store: JobStore, name: str) -> None:
+    """Remove the oldest ended runs of a name, with their files: of a job beyond those that it keeps, and many missed due times.
+
+    Runs of a notebook that is called as a job is, and has its folder therefore, are kept as those of any notebook; those of a job
+    that was removed stay.
+    """
+    jobs = [job for job in store.jobs() if job.name.casefold() == name.casefold()]
+    counted: Counter[tuple[bool, bool]] = Counter()
     old = []
-    for run in store.runs(job, limit=-1, states=("succeeded", "failed", "cancelled", "missed")):
-        is_missed = run.state == "missed"
-        counted[is_missed] += 1
-        if counted[is_missed] > (MISSED_KEPT if is_missed else keep):
+    for run in store.runs(name, limit=-1, states=ENDED):
+        kind = (run.job_id is not None, run.state == "missed")
+        counted[kind] += 1
+        if run.job_id is None:
+            kept = CALLS_KEPT
+        elif not jobs:
+            continue
+        else:
+            kept = MISSED_KEPT if run.state == "missed" else jobs[0].keep
+        if counted[kind] > kept:
             old.append(run)
     if not old:
         return

@@ -177,3 +177,9 @@ def test_up_with_jobs_and_down(tmp_path):
     assert "the scheduler is stopped" in call("down", folder).stdout
     assert lease_holder(folder) is None
     wait_until(lambda: not (folder / DISCOVERY_FILE).exists())
+
+
+def test_a_log_that_is_followed_ends_where_whoever_ran_it_is_gone(folder):
+    Jobs(folder).store.add_run(make_run("r1", state="running", owner="999999:1", started_ms=1000))
+    assert call("jobs", "log", "r1", "--follow", "-f", folder).exit_code == 0
+    assert Jobs(folder).find_run("r1").state == "failed"

@@ -84,6 +84,32 @@ def test_a_removed_job_takes_its_queued_runs_along(store):
     assert [run.id for run in store.runs("job")] == ["r2"]
 
 
+def test_a_replaced_job_leaves_its_queued_runs_in_the_history(store):
+    """A due time that was decided on is run, or recorded as what became of it."""
+    job = store.add_job(make_job(), replaces=False)
+    store.add_run(make_run("r1", job_id=job.id, due_ms=7))
+    store.add_job(make_job(name="Job"), replaces=True, now_ms=9)
+    (run,) = store.runs()
+    assert (run.state, run.error, run.due_ms, run.ended_ms) == (
+        "cancelled",
+        "the job was replaced before it began",
+        7,
+        9,
+    )
+
+
+def test_a_run_that_has_begun_is_not_ended_by_its_record(store):
+    """Who runs it ends it: only one that is queued still is ended at once."""
+    store.add_run(make_run("r1"))
+    store.add_run(make_run("r2", state="running"))
+    store.add_run(make_run("r3", state="succeeded"))
+    queued, running, ended = (store.cancel_run(run_id, 9) for run_id in ("r1", "r2", "r3"))
+    assert (queued.state, queued.error, queued.ended_ms, queued.is_cancelled) == ("cancelled", "cancelled", 9, True)
+    assert (running.state, running.error, running.ended_ms, running.is_cancelled) == ("running", None, None, True)
+    assert ended is None
+    assert [run.state for run in store.runs()] == ["succeeded", "running", "cancelled"]
+
+
 def test_runs_are_listed_newest_first_by_job_and_state(store):
     for at in range(5):
         store.add_run(

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.display import waiting
 from fluss_lab.errors import (
     AlreadyExistsError,
@@ -16,11 +18,12 @@ from fluss_lab.errors import (
     InvalidNameError,
     NotebookError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
 )
 from fluss_lab.jobs import Jobs
 from fluss_lab.jobs.lab_jobs import jobs_of
-from fluss_lab.jobs.run_execution import settle_lost_runs
+from fluss_lab.jobs.run_execution import RunExecution, settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
 from fluss_lab.model.times import parse_moment
 from fluss_lab.testing.mock_clock import MockClock, wait_until
@@ -320,6 +323,62 @@ def test_an_interrupt_ends_the_run(scripts):
     (run,) = jobs.history()
     assert (run.state, run.error) == ("cancelled", "interrupted")
     assert run_processes(run.id) == []
+
+
+def test_an_interrupt_before_a_run_is_followed_ends_it_too(scripts, monkeypatch):
+    """A notebook takes a moment to show what is under way."""
+    jobs, notebook = scripts
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "make_view", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run(notebook, {"code": "import time; time.sleep(600)"})
+    (run,) = jobs.history()
+    assert (run.state, run.error) == ("cancelled", "interrupted")
+    assert run_processes(run.id) == []
+
+
+def test_an_interrupt_while_a_run_begins_ends_it_too(scripts):
+    jobs, notebook = scripts
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    for point in ("jobs.run.started", "jobs.run.recorded"):
+        failpoints.arm(point, interrupted)
+        try:
+            with pytest.raises(KeyboardInterrupt) as kept:
+                jobs.run(notebook, {"code": "import time; time.sleep(600)"})
+        finally:
+            failpoints.disarm(point)
+        run = jobs.history()[0]
+        assert (run.state, run.error) == ("failed", "interrupted")
+        # A notebook keeps its last traceback, and with it what the run had open.
+        assert kept.tb is not None
+        assert run_processes(run.id) == []
+
+
+def test_a_store_that_cannot_be_read_for_a_while_ends_no_run(scripts, tmp_path):
+    jobs, notebook = scripts
+    jobs.schedule("job", notebook, cron="@daily")
+    gate, away = tmp_path / "gate", tmp_path / "away.db"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    task = replace(jobs.store.job("job").task, parameters={"code": code})
+    run = make_run("r1", trigger="call", task=task)
+    jobs.store.add_run(run)
+    execution = RunExecution(jobs.store, jobs.folder, run, jobs._clock, SCRIPT_PROCESS)
+    assert execution.begin()
+    jobs.store.path.rename(away)
+    jobs.store.path.symlink_to(away)
+    with pytest.raises(StorageError):
+        jobs.find_run("r1")
+    assert not execution.poll()
+    away.replace(jobs.store.path)
+    gate.touch()
+    wait_until(execution.poll)
+    assert jobs.find_run("r1").state == "succeeded"
 
 
 def test_a_queued_run_is_cancelled_at_once_and_a_lost_one_is_settled(jobs, notebook):

@@ -381,6 +381,33 @@ def test_old_runs_go_with_their_files(scene):
     assert kept == {f"{run.id}{suffix}" for run in scene.store.runs() for suffix in (".ipynb", ".log")}
 
 
+def test_runs_of_a_notebook_that_is_called_as_a_job_are_kept(scene):
+    """They have the same folder, and no job that says how many of them are kept."""
+    scene.add("x", keep=1)
+    by_hand = [Jobs(scene.lab, SCRIPT_PROCESS).run(scene.notebook, {"code": DONE}) for _ in range(2)]
+    for _ in range(2):
+        scene.advance()
+        scene.settle()
+    assert scene.states("x") == [("succeeded", None), ("succeeded", None), ("succeeded", 2)]
+    assert all(run.output.exists() and run.log_file.exists() for run in by_hand)
+
+
+@pytest.mark.parametrize(("cron", "zone"), [("* * * * *", "Mars/Olympus"), ("* * * * 99", "UTC")])
+def test_a_job_whose_zone_is_not_known_here_stops_no_other(scene, cron, zone):
+    """As of a lab that was moved to a machine with fewer zones."""
+    bad = scene.add("bad")
+    scene.store.add_job(replace(bad, cron=cron, zone=zone), replaces=True)
+    scene.add("good")
+    for _ in range(2):
+        scene.advance()
+        scene.settle()
+    assert scene.states("good") == [("succeeded", 1), ("succeeded", 2)]
+    assert scene.states("bad") == []
+    (said,) = [line for line in scene.events if "cannot go on now" in line]
+    assert "enter the job again" in said
+    assert zone in said
+
+
 def test_a_clock_that_is_set_back_runs_nothing_twice(scene):
     scene.add()
     scene.advance()
