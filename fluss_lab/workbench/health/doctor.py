@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -245,7 +245,7 @@ def _remote(folder: Path) -> Place | None:
 
 
 def _clock(folder: Path) -> Check:
-    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
+    newest = max(_times(folder), default=0.0)
     ahead_s = newest - time.time()
     if ahead_s <= CLOCK_AHEAD_S:
         return Check("clock", True, format_moment(int(time.time() * 1000)))
@@ -255,12 +255,29 @@ def _clock(folder: Path) -> Check:
     )  # fmt: skip
 
 
+def _times(folder: Path) -> Iterator[float]:
+    """Yield when each file of a folder was written; of links themselves, such as editors leave that lead nowhere."""
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # removed meanwhile: servers and editors make files for a moment
+            yield path.lstat().st_mtime
+
+
 def _leftovers(folder: Path) -> Iterator[Check]:
-    for path in sorted(folder.glob(f"tablet*/data/**/{SUSPECT_FILE}")):
+    unread: list[OSError] = []
+    found = (
+        place
+        for tablet in folder.glob("tablet*")
+        for place, _, names in os.walk(tablet / "data", onerror=unread.append)
+        if SUSPECT_FILE in names
+    )
+    for place in sorted(found):
         yield Check(
-            "disk fault", False, f"{path.parent}: fsync failed here; the next start writes the log's end again. Check "
+            "disk fault", False, f"{place}: fsync failed here; the next start writes the log's end again. Check "
             f"the disk, then see {folder / LOG_FILE}",
         )  # fmt: skip
+    for error in unread:
+        if not isinstance(error, FileNotFoundError):  # a bucket that was dropped meanwhile
+            yield Check("disk fault", False, f"{error.filename} cannot be looked at: {error.strerror}")
     spilled = [path.name for path in folder.iterdir() if path.name.startswith(".") and path.is_file()]
     if spilled:
         yield Check(

@@ -129,6 +129,16 @@ def test_a_disk_that_failed_is_told(lab):
     assert "t1/b0" in check.found
 
 
+def test_links_that_lead_nowhere_and_folders_that_are_none_do_not_end_the_doctor(lab):
+    (lab / ".#fluss-lab.toml").symlink_to("me@host.4711")  # as an editor locks a file
+    assert all(check.is_ok for check in checks(lab))
+    data = lab / "tablet-7" / "data"
+    data.parent.mkdir()
+    assert all(check.is_ok for check in checks(lab)), "a bucket may be dropped meanwhile"
+    data.write_text("")
+    assert found(lab)["disk fault"].found == f"{data} cannot be looked at: Not a directory"
+
+
 def test_half_written_files_are_told_and_harmless(lab):
     (lab / ".server.json.x").write_text("")
     check = found(lab)["leftovers"]
