@@ -253,8 +253,8 @@ class TableDdl:
     def _drop_table(self, info: TableInfo, *, keep_lake: bool) -> None:
         with self._store.read():  # a table that is gone is never seen as still tiered
             self._store.reserve.lend(lambda: self._remove(info, keep_lake=keep_lake))
+            self._tablets.note_drop()  # at once: whatever fails from here on, the drop is done
             self._tiering.drop(info.table_id)
-        self._tablets.note_drop()
         failpoint("coordinator.ddl.after_commit")
         self._tablets.settle()
         log.info("event=table_dropped table=%s id=%d", info.path, info.table_id)

@@ -6,8 +6,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from fluss_lab.errors import StorageError
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
+from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 from fluss_lab.testing import wait_until
 from tests.unit.server.coordinator.rig import Rig
 
@@ -49,6 +51,23 @@ def test_a_drop_is_told_though_the_metadata_could_not_be_read_then(rig):
     with unreadable(rig, "stops", table_id):
         rig.drop()
         assert folder.exists()
+    wait_until(lambda: not folder.exists(), WAIT_S)
+
+
+def test_a_drop_is_told_though_what_follows_it_fails(rig, monkeypatch):
+    """With the next change, not only when the server registers again."""
+    table_id = rig.create()
+    folder = rig.cluster.folder / "tablet" / "data" / f"t{table_id}"
+
+    def refused(*_):
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TieringManager, "drop", refused)
+        with pytest.raises(StorageError):
+            rig.drop()
+    assert folder.exists()
+    rig.create("another")
     wait_until(lambda: not folder.exists(), WAIT_S)
 
 
