@@ -94,6 +94,7 @@ class _Hold:
     session_id: int | None
     heard_ms: int
     takeover: bool
+    has_ended: bool = False
 
 
 class TieringManager:
@@ -312,23 +313,26 @@ class TieringManager:
             self._tick()
             table = self._require(table_id)
             if table.state is TieringState.TIERING:
-                silent_ms = self._clock.monotonic_ms() - self._held[table_id].heard_ms
-                if silent_ms < self._takeover_ms:
+                held = self._held[table_id]
+                silent_ms = self._clock.monotonic_ms() - held.heard_ms
+                if silent_ms < self._takeover_ms and not held.has_ended:
                     raise TieringInProgressError(
                         f"table {table.path}: a tierer holds it (epoch {table.epoch}, last heartbeat {silent_ms} ms ago); wait for "
                         f"it, or for {self._takeover_ms} ms of silence"
                     )
-                self._fail(table_id, f"taken over after {silent_ms} ms without a heartbeat", unfinished=True)
+                message = self._end_of(held) or f"taken over after {silent_ms} ms without a heartbeat"
+                self._fail(table_id, message, unfinished=True)
             elif table.state is TieringState.SCHEDULED:
                 self._move(table, TieringState.PENDING)
             return self._grant(table_id, session_id)
 
     def session_ended(self, session_id: int) -> None:
-        """End the rounds of a tierer whose process ended."""
+        """End the rounds of a tierer whose process ended; on a full disk, as soon as there is room."""
         with self._store.read():
             self.leaving.session_ended(session_id)
-            for table_id in [key for key, held in self._held.items() if held.session_id == session_id]:
-                self._fail(table_id, "the tierer's process ended during the round", unfinished=True)
+            for held in self._held.values():
+                held.has_ended |= held.session_id == session_id
+            self._tick()
 
     @contextmanager
     def hold_for_commit(self, table_id: int, coordinator_epoch: int, epoch: int) -> Iterator[None]:
@@ -381,20 +385,15 @@ class TieringManager:
 
     def _tick(self) -> None:
         """Apply the transitions that only depend on time, as far as they can be written."""
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        now_ms = self._clock.now_ms()
         waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED]
         self._tables.update({table.table_id: table for table in waiting})
-        silent = [
-            table_id
-            for table_id, held in self._held.items()
-            if monotonic_ms - held.heard_ms >= self._heartbeat_timeout_ms
-        ]
+        ended = {table_id: end for table_id, held in self._held.items() if (end := self._end_of(held)) is not None}
         try:
             for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
                 if now_ms >= table.due_ms:
                     self._move(table, TieringState.PENDING)
-            for table_id in silent:
-                message = f"no heartbeat for {monotonic_ms - self._held[table_id].heard_ms} ms"
+            for table_id, message in ended.items():
                 self._fail(table_id, message, unfinished=True)
         except StorageError as error:
             # States are read, and heartbeats taken, on a full disk too; nothing is granted until this is done.
@@ -403,6 +402,13 @@ class TieringManager:
             self._is_behind = True
         else:
             self._is_behind = False
+
+    def _end_of(self, held: _Hold) -> str | None:
+        """Return why a round has ended without its tierer's report; None: it goes on."""
+        if held.has_ended:
+            return "the tierer's process ended during the round"
+        silent_ms = self._clock.monotonic_ms() - held.heard_ms
+        return f"no heartbeat for {silent_ms} ms" if silent_ms >= self._heartbeat_timeout_ms else None
 
     def _due_ms(self, table_id: int) -> int | None:
         table = self._tables[table_id]

@@ -197,6 +197,25 @@ def test_while_the_metadata_cannot_be_written_states_are_read_and_heartbeats_tak
     assert bench.state(2) == (TieringState.PENDING, 1)
 
 
+def test_a_tierer_that_ended_while_nothing_could_be_written_holds_its_table_no_longer_than_that(bench):
+    bench.add(1)
+    bench.add(2)
+    grant = bench.tiering.request(1, session_id=5)
+    other = bench.tiering.request(2, session_id=6)
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = ON")
+    bench.tiering.session_ended(5)
+    assert bench.state(1) == (TieringState.TIERING, grant.epoch)
+    with pytest.raises(StorageError):
+        bench.tiering.request(1, None)
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = OFF")
+    assert bench.state(1) == (TieringState.PENDING, grant.epoch + 1)
+    assert bench.state(2) == (TieringState.TIERING, other.epoch)
+    assert bench.tiering.rounds(1)[-1].error.error_message == "the tierer's process ended during the round"
+    assert bench.tiering.request(1, None).takeover
+
+
 def test_a_round_by_hand_waits_for_a_living_holder_and_takes_over_a_silent_one(bench):
     bench.add(1)
     first = bench.tiering.request(1, session_id=1)
