@@ -74,7 +74,7 @@ INTEGRITY = (
     ),
     Mutant(
         "lost_definition_not_taken_over", "P6", STORE,
-        "            self.define(undefined)\n",
+        "            self.define(list(self._undefined.values()))\n",
         "            pass\n",
         (f"{IN_REOPENING}::test_a_definition_that_could_not_be_kept_is_taken_over_later",),
     ),
@@ -173,5 +173,17 @@ INTEGRITY = (
         "    reader.check_end()\n",
         "",
         (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
+    ),
+    Mutant(
+        "definition_of_then_brought_again", "P1", STORE,
+        "self._define(bucket, self._newest(request))",
+        "self._define(bucket, request)",
+        (f"{IN_REOPENING}::test_a_bucket_that_is_tried_again_does_not_bring_the_definition_of_then",),
+    ),
+    Mutant(
+        "older_definition_taken_over_after_a_newer_one", "P1", STORE,
+        "        with self._lock:  # a newer definition comes before or after, never in between\n",
+        "        if True:\n",
+        (f"{IN_REOPENING}::test_a_newer_definition_does_not_come_between_a_look_at_the_older_one_and_its_use",),
     ),
 )  # fmt: skip

@@ -170,10 +170,8 @@ class BucketStore:
     def reopen(self) -> int:
         """Try again to open the buckets that could not be opened and are due; return how many are open now."""
         due = self._unopened.due()
-        with self._lock:
-            undefined = list(self._undefined.values())
-        if due:
-            self.define(undefined)
+        with self._lock:  # a newer definition comes before or after, never in between
+            self.define(list(self._undefined.values()))
         opened = 0
         for request in due:
             with suppress(FlussError):
@@ -200,7 +198,7 @@ class BucketStore:
                 return self._buckets.get(bucket)
             self._requests[bucket] = _without_definition(request)
             try:
-                table = self._define(bucket, request)
+                table = self._define(bucket, self._newest(request))
                 if (found := self._buckets.get(bucket)) is not None:
                     self._unopened.forget(bucket)
                     return found
@@ -344,6 +342,13 @@ class BucketStore:
         if not of_table:
             self._by_table.pop(bucket.table_id, None)
         return self._buckets.pop(bucket, None)
+
+    def _newest(self, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> pb.PbNotifyLeaderAndIsrReqForBucket:
+        """Return a request with what is still to be taken over of its table: its own definition may be outdated by now."""
+        table_id = request.table_bucket.table_id
+        if not request.table_json or (table_id not in self._undefined and table_id not in self._tables):
+            return request
+        return self._undefined.get(table_id) or _without_definition(request)
 
     def _define(self, bucket: TableBucket, request: pb.PbNotifyLeaderAndIsrReqForBucket) -> RegisteredTable:
         folder = self._data / f"t{bucket.table_id}"

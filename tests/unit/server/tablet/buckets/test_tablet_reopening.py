@@ -1,10 +1,15 @@
 """A bucket that could not be opened is tried again by itself; until then what touches it is an error, and others go on."""
 
+import json
+import threading
+
 import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.errors import FlussError, StorageError, error_from_code
+from fluss_lab.model import make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets
 from fluss_lab.testing import wait_until
 from tests.unit.server.tablet import tablet_kit
@@ -147,4 +152,80 @@ def test_a_definition_that_could_not_be_kept_is_taken_over_later(tmp_path):
     tablet.clock.advance(10_000)
     tablet.service.reopen()
     assert not tablet.produce({1: batch(0, 1)})[1].HasField("error_code")
+    tablet.service.close()
+
+
+def _defined(bucket, definition, table_json=True, schema_id=1):
+    """A request to open a bucket of a table whose ttl tells its definitions apart."""
+    described = make_descriptor(tablet_kit.TYPES, properties={"table.log.ttl": definition}).to_json()
+    return pb.PbNotifyLeaderAndIsrReqForBucket(
+        physical_table_path=pb.PbPhysicalTablePath(database_name="db", table_name="events"),
+        table_bucket=pb.PbTableBucket(table_id=tablet_kit.TABLE_ID, bucket_id=bucket), leader=0, leader_epoch=0,
+        table_json=json.dumps(described).encode() if table_json else b"", schema_id=schema_id,
+    )  # fmt: skip
+
+
+def _ttl_ms(tablet):
+    return tablet.service._store.table(tablet_kit.TABLE_ID).log_ttl_ms
+
+
+def test_a_bucket_that_is_tried_again_does_not_bring_the_definition_of_then(tmp_path, monkeypatch):
+    """Its first request brought the table's definition, which was altered since."""
+    tablet = Tablet(tmp_path)
+    failpoints.arm("tablet.recover.before", "eio")
+    tablet.service.open_buckets([_defined(0, "1h")], 1)
+    failpoints.disarm()
+    tablet.clock.advance(10_000)
+    original = UnopenedBuckets.due
+
+    def due(self):
+        """The alteration comes right after it was looked what is due; the bucket itself is still waited for."""
+        found = original(self)
+        tablet.service.open_buckets([_defined(1, "2h")], 1)
+        return found
+
+    monkeypatch.setattr(UnopenedBuckets, "due", due)
+    tablet.service.reopen()
+    assert not tablet.produce({0: batch(0, 1)})[0].HasField("error_code")
+    assert _ttl_ms(tablet) == 7_200_000
+    tablet.service.close()
+
+
+def test_a_newer_definition_does_not_come_between_a_look_at_the_older_one_and_its_use(tmp_path, monkeypatch):
+    tablet = Tablet(tmp_path)
+    blocked = tmp_path / "data" / "t7" / "schema-1.json"
+    blocked.mkdir(parents=True)
+    tablet.service.open_buckets([_defined(0, "1h")], 1)
+    blocked.rmdir()
+    tablet.clock.advance(10_000)
+    original, alterations = BucketStore.define, []
+
+    def define(self, requests):
+        if not alterations:
+            altering = threading.Thread(target=lambda: tablet.service.open_buckets([_defined(0, "2h")], 1))
+            alterations.append(altering)
+            altering.start()
+            # It waits: there is nothing to see of that but that it does not end.
+            altering.join(0.2)
+        original(self, requests)
+
+    monkeypatch.setattr(BucketStore, "define", define)
+    tablet.service.reopen()
+    alterations[0].join(60)
+    assert _ttl_ms(tablet) == 7_200_000
+    tablet.service.close()
+
+
+def test_a_definition_is_taken_over_though_the_bucket_that_brought_it_is_gone(tmp_path):
+    """The table's other buckets are open, so nothing else is tried again."""
+    tablet = Tablet(tmp_path)
+    tablet.service.open_buckets([_defined(0, "1h"), _defined(1, "1h", table_json=False)], 1)
+    blocked = tmp_path / "data" / "t7" / "schema-2.json"
+    blocked.mkdir()
+    altered = [_defined(0, "2h", schema_id=2), _defined(1, "2h", table_json=False, schema_id=2)]
+    tablet.service.open_buckets(altered, 1)
+    tablet.stop(0, delete=True)
+    blocked.rmdir()
+    tablet.service.reopen()
+    assert _ttl_ms(tablet) == 7_200_000
     tablet.service.close()
