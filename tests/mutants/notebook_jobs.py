@@ -245,6 +245,12 @@ _DUE = (
         (f"{IN_SCHEDULE}::test_what_comes_again_is_found_from_within_its_first_time",),
     ),
     Mutant(
+        "zones_without_a_name_are_another_one", "P11", SCHEDULE,
+        "        names = [given]\n",
+        "        names = [given, \"UTC\"]\n",
+        (f"{IN_SCHEDULE}::test_the_systems_zone_is_found_by_its_name_or_refused",),
+    ),
+    Mutant(
         "due_times_come_twice", "P6", SCHEDULE,
         "        if behind < before and comes_again:\n",
         "        if behind < before:\n",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -33,6 +34,7 @@ _SECOND: Final = timedelta(seconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _HOURS: Final = 24
 _LOCAL_TIME: Final = Path("/etc/localtime")
+_ZONE_NAME: Final = Path("/etc/timezone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,14 @@ class Schedule:
             zone: The name of the time zone; None: the system's.
 
         Raises:
-            InvalidRequestError: The text cannot be read, or is never due.
+            InvalidRequestError: The text cannot be read, or is never due; or the system's zone has no name.
             InvalidPropertyError: There is no such time zone.
         """
         text = _SHORTHANDS.get(cron.strip().lower(), cron)
         shown = cron if len(cron) <= 60 else cron[:60] + "..."
         if len(text) > CRON_LENGTH_MAX or not text.isascii() or not text.isprintable() or len(text.split()) != 5:
             raise InvalidRequestError(f"cron {shown!r}: {_FORM}")
-        name = _local_zone() if zone is None else zone
+        name = local_zone(os.environ) if zone is None else zone
         if not name:
             raise InvalidRequestError("time zone '': expected a name like 'Europe/Berlin' or 'UTC'")
         time_zone(name)
@@ -177,15 +179,36 @@ def _offset_at(moment: datetime, zone: ZoneInfo) -> timedelta:
     return moment.replace(tzinfo=UTC).astimezone(zone).utcoffset() or _NONE
 
 
-def _local_zone() -> str:
-    """Return the IANA name of the system's time zone; UTC where the system has none by name."""
-    names = [os.environ.get("TZ", "").removeprefix(":")]
-    if _LOCAL_TIME.is_symlink():
-        names.append(str(_LOCAL_TIME.readlink()).rpartition("zoneinfo/")[2])
+def local_zone(environment: Mapping[str, str], local_time: Path = _LOCAL_TIME, zone_name: Path = _ZONE_NAME) -> str:
+    """Return the IANA name of the system's time zone; UTC where none is set, as the C library has it.
+
+    Args:
+        environment: With ``TZ``, which counts most.
+        local_time: The file with the system's zone, which mostly is a link to that of a name.
+        zone_name: The file with its name, where it is a copy.
+
+    Raises:
+        InvalidRequestError: The zone has no name: jobs in another one would run at other times than expected.
+    """
+    given = environment.get("TZ", "").removeprefix(":")
+    file = Path(given) if given.startswith("/") else local_time
+    if given and file is local_time:
+        names = [given]
+    elif file.is_symlink() or file.exists():
+        target = str(file.readlink() if file.is_symlink() else file)
+        names = [target.rpartition("zoneinfo/")[2], *_first_line(zone_name if file == local_time else None)]
+    else:
+        return "UTC"
     for name in names:
-        try:
-            if name:
-                return ZoneInfo(name).key
-        except (ValueError, OSError, KeyError):
-            continue
-    return "UTC"
+        with suppress(ValueError, OSError, KeyError):
+            return ZoneInfo(name).key
+    shown = f"TZ={given[:60]!r}" if given else str(file)
+    raise InvalidRequestError(
+        f"time zone: the system's has no name ({shown}); expected one, by time_zone (--time-zone): like 'Europe/Berlin' or 'UTC'"
+    )
+
+
+def _first_line(path: Path | None) -> list[str]:
+    with suppress(OSError, ValueError):
+        return [] if path is None else path.read_text().split()[:1]
+    return []

@@ -10,7 +10,7 @@ import pytest
 from cronsim import CronSim
 
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError
-from fluss_lab.jobs.scheduling.schedule import Schedule
+from fluss_lab.jobs.scheduling.schedule import Schedule, local_zone
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HOUR_MS = 3_600_000
@@ -95,8 +95,30 @@ def test_an_unknown_zone_is_refused(zone):
 def test_without_a_zone_it_is_the_systems(monkeypatch):
     monkeypatch.setitem(os.environ, "TZ", "Asia/Tokyo")
     assert Schedule.parse("0 9 * * *").zone == "Asia/Tokyo"
-    monkeypatch.setitem(os.environ, "TZ", "no zone at all")
-    assert ZoneInfo(Schedule.parse("0 9 * * *").zone)
+    monkeypatch.setitem(os.environ, "TZ", "UTC-3")
+    with pytest.raises(InvalidRequestError, match=r"has no name \(TZ='UTC-3'\); expected one, by time_zone"):
+        Schedule.parse("0 9 * * *")
+    assert Schedule.parse("0 9 * * *", "UTC").zone == "UTC"
+
+
+def test_the_systems_zone_is_found_by_its_name_or_refused(tmp_path):
+    """A job that is put into another zone runs hours early or late."""
+    link, copy, name, none = (tmp_path / each for each in ("link", "copy", "name", "none"))
+    link.symlink_to("/nowhere/zoneinfo/Asia/Tokyo")
+    copy.write_bytes(b"TZif2")
+    name.write_text("America/Havana\n")
+    assert local_zone({}, link, none) == "Asia/Tokyo"
+    assert local_zone({"TZ": f":{link}"}, copy, name) == "Asia/Tokyo"
+    assert local_zone({}, copy, name) == "America/Havana"
+    assert local_zone({}, none, none) == "UTC"
+    assert (
+        local_zone({"TZ": "Europe/Berlin"}, copy, none)
+        == local_zone({"TZ": ":Europe/Berlin"}, none, none)
+        == "Europe/Berlin"
+    )
+    for environment, file in (({}, copy), ({"TZ": "EST+5"}, none), ({"TZ": str(copy)}, none), ({"TZ": "<-03>3"}, link)):
+        with pytest.raises(InvalidRequestError, match="the system's has no name"):
+            local_zone(environment, file, none)
 
 
 #: Clocks that are put forward at midnight, by half an hour, back at midnight, over the date line, and in Berlin.
