@@ -165,4 +165,11 @@ DISK_ROOM = (
         "        if False:\n",
         (f"{IN_STATES}::test_a_tierer_that_ended_while_nothing_could_be_written_holds_its_table_no_longer_than_that",),
     ),
+    Mutant(
+        "table_made_just_before_the_disk_was_full_never_tiered", "P9",
+        "fluss_lab/server/coordinator/tiering/tiering_manager.py",
+        "                self._tables[info.table_id] = replace(fresh, state=TieringState.SCHEDULED)\n",
+        "",
+        (f"{IN_STATES}::test_a_table_that_was_made_just_before_the_disk_was_full_is_tiered_when_there_is_room",),
+    ),
 )  # fmt: skip

@@ -159,7 +159,12 @@ class TieringManager:
                 fresh = replace(stored, path=info.path, freshness_ms=freshness_ms, state=first)
                 if new:
                     fresh = replace(fresh, since_ms=self._clock.now_ms(), failures=0, last_error=None)
-            self._move(fresh, TieringState.SCHEDULED)
+            try:
+                self._move(fresh, TieringState.SCHEDULED)
+            except StorageError as error:
+                # The table is there by now, and must not be left out: it is written when its first round is due.
+                log.warning("event=tiering_state_not_written table=%s error=%s", info.path, error)
+                self._tables[info.table_id] = replace(fresh, state=TieringState.SCHEDULED)
 
     def remove(self, table_id: int) -> None:
         """Forget a table whose lake was disabled, or that was dropped; its holder may no longer commit."""

@@ -216,6 +216,25 @@ def test_a_tierer_that_ended_while_nothing_could_be_written_holds_its_table_no_l
     assert bench.tiering.request(1, None).takeover
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_that_was_made_just_before_the_disk_was_full_is_tiered_when_there_is_room(bench, restarted):
+    info = table(1)
+    bench.catalog.add_table(info, [0])
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = ON")
+    bench.tiering.register(info, new=True)
+    assert bench.state(1) == (TieringState.SCHEDULED, 0)
+    with pytest.raises(StorageError):
+        bench.tiering.request(1, None)
+    with bench.store.read() as db:
+        db.execute("PRAGMA query_only = OFF")
+    if restarted:
+        bench.restart()
+    bench.clock.advance(FRESHNESS_MS)
+    assert bench.state(1) == (TieringState.PENDING, 1)
+    assert bench.tiering.request_due(None).table_id == 1
+
+
 def test_a_round_by_hand_waits_for_a_living_holder_and_takes_over_a_silent_one(bench):
     bench.add(1)
     first = bench.tiering.request(1, session_id=1)
