@@ -136,4 +136,10 @@ RETENTION = (
         "            if session_id is None:\n                held.session_id = session_id\n",
         (f"{IN_STATES}::test_a_hold_is_of_the_session_that_renewed_it_last",),
     ),
+    Mutant(
+        "partition_dropped_by_a_retention_of_before", "P1", "fluss_lab/server/coordinator/ddl/partition_ddl.py",
+        "            if past and not _is_past(info, name, self._clock.now_ms()):\n",
+        "            if False:\n",
+        (f"{IN_CLOCK}::test_a_partition_that_an_alteration_kept_is_not_dropped_by_a_look_that_began_before",),
+    ),
 )  # fmt: skip

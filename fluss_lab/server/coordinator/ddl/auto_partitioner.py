@@ -62,7 +62,16 @@ class AutoPartitioner:
         return [each for key, found in sorted(self._kept.items()) if table_id in {None, key} for each in found]
 
     def maintain(self, info: TableInfo) -> None:
-        """Drop one table's partitions past their retention, then create those that are due."""
+        """Drop one table's partitions past their retention, then create those that are due.
+
+        Whatever fails is logged: the other tables have their turn, and whoever altered this one has altered it.
+        """
+        try:
+            self._maintain(info)
+        except Exception as error:
+            log.warning("event=auto_partition_failed what=look table=%s error=%s", info.path, error)
+
+    def _maintain(self, info: TableInfo) -> None:
         auto = AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties)
         if auto is None:
             self._note_kept(info.table_id, ())

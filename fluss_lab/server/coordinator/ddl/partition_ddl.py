@@ -176,7 +176,8 @@ class PartitionDdl:
             discard_untiered: Whether records that the lake does not hold may be lost: readers then go on with what the
                 lake holds, of a primary-key table the rows as they were then.
             table_id: Only a partition of the table of that id is dropped.
-            past: Its time value, if it is dropped by retention: it is not created again.
+            past: Its time value, if it is dropped by retention: it is not created again. Where the table's retention was
+                altered since, so that it stays, nothing happens.
 
         Raises:
             TableNotFoundError: The table does not exist.
@@ -189,6 +190,8 @@ class PartitionDdl:
         with self._changing:
             info = self._table(path, table_id)
             name = name_of_partition(info, values)
+            if past and not _is_past(info, name, self._clock.now_ms()):
+                return
             found = self._catalog.find_partition(info.table_id, name)
             # A running round may still commit rows of it to the lake, whatever the lake holds now.
             in_lake = self._ledger.state(info.table_id) is not None
@@ -273,6 +276,11 @@ def name_of_partition(info: TableInfo, values: Mapping[str, str]) -> str:
             f"partition of table {info.path}: expected values of {list(columns)}, found {sorted(values)}"
         )
     return partition_name(tuple(values[column] for column in columns))
+
+
+def _is_past(info: TableInfo, name: str, now_ms: int) -> bool:
+    auto = AutoPartition.of(info.descriptor.partitioned_by, info.descriptor.properties)
+    return auto is not None and auto.is_past(name, now_ms)
 
 
 def _check_mark(path: TablePath, auto: AutoPartition, name: str, mark: AutoPartitionMark) -> None:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fluss_lab import errors
+from fluss_lab.model import TablePath
+from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMarks
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.rig import Rig
@@ -168,6 +170,43 @@ def test_a_clock_set_back_brings_nothing_back(tmp_path, restarted, caplog):
         assert list(rig.partitions()) == [day(4), day(5), day(2), day(1)]
     finally:
         rig.close()
+
+
+def test_a_partition_that_an_alteration_kept_is_not_dropped_by_a_look_that_began_before(rig):
+    """A look takes the definitions of all tables first, and then as long as its drops take."""
+    rig.create(partitioned_by=["p"], properties=options(num_retention=0, num_precreate=1))
+    rig.append(10, day())
+    rig.clock.advance(2 * DAY_MS)
+    coordinator = rig.cluster.node._coordinator
+    before = coordinator._catalog.table(TablePath("d", "t"))
+    rig.alter(set=options(num_retention=-1))
+    coordinator._auto.maintain(before)
+    assert day() in rig.partitions()
+    coordinator._auto.run()
+    assert sorted(rig.partitions()) == [day(), day(2)]
+
+
+def test_what_fails_for_one_table_leaves_the_others_their_turn(rig, monkeypatch, caplog):
+    """On a full disk the mark of a table cannot be raised; the drops of the others are what makes room."""
+    failing = rig.create("a", partitioned_by=["p"], properties=options(num_retention=0, num_precreate=1))
+    rig.create("b", partitioned_by=["p"], properties=options(num_retention=0, num_precreate=1))
+    original = AutoPartitionMarks.raise_to
+
+    def raise_to(self, table_id, mark):
+        if table_id == failing and mark.present:
+            raise errors.StorageError("the disk is full")
+        return original(self, table_id, mark)
+
+    monkeypatch.setattr(AutoPartitionMarks, "raise_to", raise_to)
+    rig.clock.advance(DAY_MS)
+    rig.cluster.node._coordinator._auto.run()
+    assert list(rig.partitions("a")) == []
+    assert list(rig.partitions("b")) == [day(1)]
+    assert "table=d.a" in caplog.text
+    rig.alter("a", set={"custom.x": "1"})  # done, whatever becomes of the partitions
+    monkeypatch.undo()
+    rig.cluster.node._coordinator._auto.run()
+    assert list(rig.partitions("a")) == [day(1)]
 
 
 def test_partitions_are_listed_by_a_part_of_their_spec(rig):
