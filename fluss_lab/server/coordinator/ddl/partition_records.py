@@ -74,14 +74,16 @@ class AutoPartitionMarks:
 
     def raise_to(self, table_id: int, mark: AutoPartitionMark) -> AutoPartitionMark:
         """Raise a table's mark where the given one is later; return the result. It never decreases."""
-        old = self.get(table_id)
-        new = AutoPartitionMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
-        if new != old:
-            with self._store.write() as db:
-                # It may have been dropped in between.
-                query = "SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?1)"
-                db.execute(f"INSERT OR REPLACE INTO auto_partition_marks {query}", (table_id, new.present, new.dropped))
-        return new
+        with self._store.read():  # else one that is removed in between would come back
+            old = self.get(table_id)
+            new = AutoPartitionMark(max(old.present, mark.present), max(old.dropped, mark.dropped))
+            if new != old:
+                with self._store.write() as db:
+                    # The table may have been dropped meanwhile.
+                    query = "SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?1)"
+                    values = (table_id, new.present, new.dropped)
+                    db.execute(f"INSERT OR REPLACE INTO auto_partition_marks {query}", values)
+            return new
 
     def forget(self, table_id: int) -> None:
         """Remove a table's mark: its automatic partitioning was reconfigured."""

@@ -1,13 +1,14 @@
 """Partitions by the clock: made ahead, dropped when past keeping, whatever else happens to the table."""
 
 import logging
+import threading
 from datetime import UTC, datetime
 
 import pytest
 
 from fluss_lab import errors
 from fluss_lab.model import TablePath
-from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMarks
+from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMark, AutoPartitionMarks
 from fluss_lab.testing import wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.coordinator.rig import Rig
@@ -184,6 +185,27 @@ def test_a_partition_that_an_alteration_kept_is_not_dropped_by_a_look_that_began
     assert day() in rig.partitions()
     coordinator._auto.run()
     assert sorted(rig.partitions()) == [day(), day(2)]
+
+
+def test_who_begins_anew_does_so_though_a_look_raises_the_mark_just_then(rig, monkeypatch):
+    """The mark of before, which the look had read, must not come back."""
+    table_id = rig.create(partitioned_by=["p"], properties=options(num_precreate=1))
+    marks = AutoPartitionMarks(rig.cluster.node._coordinator.store)
+    marks.raise_to(table_id, AutoPartitionMark(present=day(9)))
+    original, forgetting = AutoPartitionMarks.get, threading.Thread(target=marks.forget, args=[table_id])
+
+    def get(self, table_id):
+        found = original(self, table_id)
+        forgetting.start()
+        # It waits: there is nothing to see of that but that it does not end.
+        forgetting.join(0.2)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoPartitionMarks, "get", get)
+        marks.raise_to(table_id, AutoPartitionMark(dropped=day(1)))
+    forgetting.join(60)
+    assert marks.get(table_id) == AutoPartitionMark()
 
 
 def test_what_fails_for_one_table_leaves_the_others_their_turn(rig, monkeypatch, caplog):
