@@ -41,6 +41,12 @@ LAKE_LOG = (
         (f"{IN_CHAIN}::test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows",),
     ),
     Mutant(
+        "replay_start_of_a_dropped_partition_kept", "P2", "fluss_lab/lake/iceberg/commit/replay_start_tags.py",
+        "if dropped is None or key[0] != dropped}",
+        "if dropped != ()}",
+        (f"{IN_CHAIN}::test_where_replay_of_a_dropped_partition_began_goes_with_it",),
+    ),
+    Mutant(
         "drop_noted_by_our_expiry_alone", "P2", "fluss_lab/lake/iceberg/commit/bucket_removal.py",
         "{name: [lake.metadata.next_sequence_number()]}",
         "{name: []}",

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import TagRequest
 from fluss_lab.lake.iceberg.metadata.snapshot_history import is_ours, keeps_rows, main_line
-from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY, ReplayStart, merge_starts, read_starts, write_starts
+from fluss_lab.lake.snapshot_summary import (
+    DROPPED_PARTITION_KEY,
+    REPLAY_START_KEY,
+    ReplayStart,
+    merge_starts,
+    read_starts,
+    write_starts,
+)
 from fluss_lab.model.config.options import DATALAKE_CHANGELOG_RETENTION
 from fluss_lab.model.names import BucketKey
 
@@ -83,7 +90,8 @@ def replay_parts(
     Args:
         table: The table.
         lake: Its lake table, as it is now.
-        summary: Of the commit, with `REPLAY_START_KEY` when the commit moves starts.
+        summary: Of the commit, with `REPLAY_START_KEY` when the commit moves starts. Those of a partition that it drops go:
+            another one of its name begins anew.
 
     Returns:
         The summary with the starts of all buckets, the table properties that the commit sets, and the tags of snapshots
@@ -92,11 +100,11 @@ def replay_parts(
     Raises:
         CorruptDataError: The table's property or the summary's is not what tiering writes.
     """
-    known = table_starts(lake)
-    starts = merge_starts(known, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
+    known, dropped = table_starts(lake), summary.get(DROPPED_PARTITION_KEY)
+    left = {key: start for key, start in known.items() if dropped is None or key[0] != dropped}
+    starts = merge_starts(left, read_starts(summary.get(REPLAY_START_KEY, "[]"), f"{REPLAY_START_KEY!r} of a commit"))
     given = {key: value for key, value in summary.items() if key != REPLAY_START_KEY}
     tags = tags_for_foreign(lake, changelog_retention_ms(table))
-    if not starts:
-        return given, {}, tags
     text = write_starts(starts)
-    return given | {REPLAY_START_KEY: text}, {} if starts == known else {REPLAY_START_PROPERTY: text}, tags
+    changed = {} if starts == known else {REPLAY_START_PROPERTY: text}
+    return given | ({REPLAY_START_KEY: text} if starts else {}), changed, tags

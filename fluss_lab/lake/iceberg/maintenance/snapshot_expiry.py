@@ -109,7 +109,7 @@ class SnapshotExpiry:
         Raises:
             CommitOutcomeUnknownError: It may have been made.
         """
-        properties = {REPLAY_START_PROPERTY: write_starts(starts)} if starts else {}
+        properties = {} if starts == table_starts(lake) else {REPLAY_START_PROPERTY: write_starts(starts)}
         state = MaintenanceState.of(lake.properties)
         if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
             properties |= state.without(over).to_properties()

@@ -197,7 +197,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
         """
         lake = self._loaded = self._loaded or self._load()
         properties = lake.properties
-        if REPLAY_START_PROPERTY in properties or (
+        if properties.get(REPLAY_START_PROPERTY, "[]") != "[]" or (
             not self._table.is_log_table and MaintenanceState.of(properties).retired
         ):
             return True

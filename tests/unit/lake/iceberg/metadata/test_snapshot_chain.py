@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY
 from fluss_lab.lake.iceberg.metadata.partition_history import DROPS_PROPERTY
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_delete
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY
@@ -203,3 +204,30 @@ def test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows(lake, seed, by)
     assert tagged in upkeep.expire(partition_ids=ids).snapshot_ids
     assert lake.load(info).properties[DROPS_PROPERTY] == "{}"
     check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
+
+
+def test_where_replay_of_a_dropped_partition_began_goes_with_it(lake, seed):
+    """Nothing says any more which of two of the name the start is of, once others expired what named the second one."""
+    rng = random.Random(seed)
+    info = lake.table(PARTS, primary_key=["id", "p"], partitioned_by=["p"], buckets=1)
+    first, second, other = partition_log(info, rng, 60), partition_log(info, rng, 30), partition_log(info, rng, 30, "b")
+    commit_partition(lake, info, first, (0, first.end), 1, known=None)
+    upkeep = Upkeep(lake, info)
+    upkeep.compact()
+    upkeep.clock.advance(8 * DAY_MS)
+    assert upkeep.expire(partition_ids={"a": 1}).replay_starts == {("a", 0): first.end}
+    before = lake.load(info).properties[REPLAY_START_PROPERTY]
+    lake.catalog.drop_partition(info, PartitionInfo(1, "a"))
+    known = commit_partition(lake, info, second, (0, second.end), 3, known=newest(lake, info))
+    commit_partition(lake, info, other, (0, other.end), 2, known=known, name="b")
+    table = lake.load(info)
+    expiry = table.maintenance.expire_snapshots()
+    for snapshot in table.metadata.snapshots[:-1]:
+        expiry.by_id(snapshot.snapshot_id)
+    expiry.commit()
+    check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
+    # Of a lab of an older release, which kept it, expiry takes it away, once.
+    lake.load(info).transaction().set_properties({REPLAY_START_PROPERTY: before}).commit_transaction()
+    upkeep.expire(partition_ids={"a": 3, "b": 2})
+    check_log(lake, info, {0: second}, {0: second.end}, rng, partition="a")
+    assert not upkeep.maintenance.expiry_due(1)
