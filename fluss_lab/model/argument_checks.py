@@ -28,7 +28,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model.names import TablePath
 from fluss_lab.model.times import whole_number
-from fluss_lab.model.values.casts import value_text
+from fluss_lab.model.values.casts import is_unicode, value_text
 
 KindT = TypeVar("KindT")
 
@@ -124,8 +124,8 @@ def _plain_types(annotation: str, scope: Mapping[str, Any]) -> frozenset[type]:
         kind = _PLAIN_TYPES.get(part, scope.get(part))
         if not isinstance(kind, type):
             continue
-        # What is named before may take such values in a form of its own: a text for a table path, a collection as a list.
-        if TablePath not in found if kind is str else not issubclass(kind, Iterable):
+        # Collections are taken as lists.
+        if not issubclass(kind, Iterable):
             found.add(kind)
     return frozenset(found)
 
@@ -202,7 +202,10 @@ def _split(text: str, mark: str) -> list[str]:
 
 def _check(annotation: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
     """Return the check of an annotation; None for one that admits everything, or whose rules are the callee's."""
-    checks = [_check_one(part, name, scope) for part in _split(annotation, "|")]
+    parts = _split(annotation, "|")
+    # Names of files may have bytes that are no text, and filters say at which character they have one.
+    is_lax = "Path" in parts or name == "where"
+    checks = [_any_text if part == "str" and is_lax else _check_one(part, name, scope) for part in parts]
     present = [check for check in checks if check is not None]
     if len(present) < len(checks):
         return None
@@ -267,16 +270,24 @@ def _table_path(value: Any) -> Any:
     return TablePath.parse(value) if isinstance(value, str | TablePath) else _OTHER
 
 
-def _text(value: Any) -> Any:
+def _any_text(value: Any) -> Any:
     return value if isinstance(value, str) else _OTHER
+
+
+def _text(value: Any) -> Any:
+    """Return a text as Python's own; half of a character, which no message can have, makes it none."""
+    if not isinstance(value, str):
+        return _OTHER
+    text = value if type(value) is str else str.__str__(value)
+    return text if text.isascii() or is_unicode(text) else _OTHER
 
 
 #: Of these the values are taken as they are; a table path's own too, as of any other class.
 _PLAIN_TYPES: Final[Mapping[str, Any]] = {
     "None": type(None),
     "bool": bool,
-    "str": str,
-    # Theirs have bounds, or come in other forms.
+    # Theirs have bounds, or come in other forms, or may have halves of characters.
+    "str": None,
     "int": None,
     "float": None,
     "Path": None,

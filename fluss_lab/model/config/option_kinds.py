@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model.config.option_secrets import is_secret
 from fluss_lab.model.times import parse_duration, parse_size, time_zone
+from fluss_lab.model.values.casts import is_unicode
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class Option(Generic[T]):
 
 def is_storable(text: str) -> bool:
     """Return whether a text can be sent, kept and named to the system: no NUL, and no half of a character."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return "\0" not in text and is_unicode(text)
 
 
 def _boolean(value: Any) -> bool:

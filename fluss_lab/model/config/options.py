@@ -24,6 +24,7 @@ from fluss_lab.model.config.option_kinds import (
     zone_of,
 )
 from fluss_lab.model.times import format_duration, time_zone
+from fluss_lab.model.values.casts import is_unicode
 
 # -- table options ---------------------------------------------------------------------------------------------------
 
@@ -387,6 +388,10 @@ def check_properties(values: Mapping[str, object]) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
             raise InvalidPropertyError(f"property {key!r}: expected a string, number or boolean, found {value!r}")
         text = str(value).lower() if isinstance(value, bool) else str(value)
+        if not is_unicode(key) or not is_unicode(text):
+            raise InvalidPropertyError(
+                f"property {key[:80]!r}: expected text, found half of a character in {text[:80]!r}"
+            )
         if len(key) + len(text.encode()) > PROPERTY_BYTES_MAX:
             raise InvalidPropertyError(f"property {key[:80]!r}: expected at most {PROPERTY_BYTES_MAX} bytes")
         if not (key.startswith(free) and key not in free):

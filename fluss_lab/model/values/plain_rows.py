@@ -107,10 +107,7 @@ class PlainRows:
         """Return a row that is right in the form that `batch` takes; None where that is for `record_batches` to say."""
         try:
             found = _convert(row, self._kind)
-        except (
-            msgspec.ValidationError,
-            UnicodeEncodeError,
-        ):  # the other one is of half a surrogate pair where no text may be
+        except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a surrogate pair
             return None
         # Columns that most tables have are looked at by a name of their own: half of what getattr and a loop take.
         if found.made0 is not row.get(self._made0) or found.made1 is not row.get(self._made1):

@@ -125,7 +125,10 @@ def _file_source(text: str | bytes, options: SourceOptions) -> RowSource:
         raise InvalidRequestError(f"load: expected the path of a file, found {text!r}")
     if _URL.match(text):
         raise InvalidRequestError(f"load: {text[:80]!r} is no file of this machine: download it first")
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequestError(f"load: {text[:200]!r}: there is no such user, or he has no home") from error
     try:
         paths = _files(path, options.format)
     except OSError as error:

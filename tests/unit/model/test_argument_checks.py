@@ -121,3 +121,12 @@ def test_a_name_that_the_call_has_itself_is_none_of_the_others():
             InvalidRequestError, match=f"Subject.take_others: '{name}' is an argument of the call itself"
         ):
             subject.take_others("x", **{name: 3})
+
+
+def test_half_of_a_character_makes_a_text_none_and_a_text_of_numpy_is_python_s():
+    with pytest.raises(InvalidRequestError, match="expected a text"):
+        Subject().values(a="\ud800")
+    with pytest.raises(InvalidSchemaError, match="expected a list of names"):
+        Subject().take(columns=["é", "\ud800"])
+    found = Subject().values(a=np.str_("é"), b="\U0001f600")
+    assert (found, type(found["a"])) == ({"a": "é", "b": "\U0001f600"}, str)

@@ -44,6 +44,7 @@ VALUES = [
     None, "", "nowhere.nothing", "a\0b", -1, 0, 1, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), True, b"x",
     object(), [], [None], ["nope"], [-1], [10**30], [object()], {}, {"nope": object()}, {1: 2}, (), np.int64(3), np.float64(0.5),
     np.array([1, 2]), pd.NA, pd.NaT, pd.DataFrame({"x": [1]}), pd.Series(["k"]), len,
+    "\ud800", "~nobody-of-this-name/x", "/nowhere" * 700, ["\ud800"], {"\ud800": "\ud800"}, [{"k": "\ud800"}], {"p": "\ud800"}, np.str_("a"),
 ]  # fmt: skip
 CLASSES = [
     Lab, Table, TableReader, Scan, Changelog, NetChangelog, Seek, Diff, ReadPoint, Listing, Connection, Admin, AppendWriter,
