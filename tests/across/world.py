@@ -112,6 +112,8 @@ class World:
         self.kept: list[Kept] = []
         #: When records went last with a partition that the lake did not hold.
         self.lost_ms = -1
+        #: Logs that drops of partitions shortened, each with what it was before.
+        self._dropped: list[tuple[BucketLog, BucketLog]] = []
         self.snapshots: dict[int, Moment] = {}
         self.firsts: dict[Place, int] = {}
         self._known: dict[str, Any] = {}
@@ -153,6 +155,11 @@ class World:
     def moment(self, stops: Mapping[Place, int], label: str) -> Moment:
         logs = {place: self.logs[place] for place in stops}
         return Moment(logs, dict(stops), tuple(self.columns), self.kind.is_keyed, dict(self.firsts), label)
+
+    def whole(self, moment: Moment) -> Moment:
+        """Return a moment with what was lost since by drops of partitions: a lake snapshot may have it still."""
+        before = {id(log): then for log, then in reversed(self._dropped)}
+        return replace(moment, logs={place: before.get(id(log), log) for place, log in moment.logs.items()})
 
     def edge_at(self, moment_ms: int, value: Any) -> Edge:
         """Return the place of a time, which is the begin of what is held where that is later."""
@@ -388,6 +395,7 @@ class World:
         for place in [each for each in self.logs if each[0] == name]:
             # In place: points that were kept learn of it.
             log = self.logs[place]
+            self._dropped.append((log, BucketLog(list(log.events))))
             del log.events[0 if lake else ends.get(place, 0) :]
             if lake or place not in ends:
                 del self.logs[place]
