@@ -282,7 +282,10 @@ class RepairPlanner:
         return remembered.offsets, remembered.starts
 
     def _offsets_in_files(self, known: LakeSnapshot) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
-        """Return what the cluster knows, held against the files: no snapshot of ours is left to say it."""
+        """Return what the cluster knows, held against the files: no snapshot of ours is left to say it.
+
+        Nor is any to say what others' compactions retired since: of a primary-key table nothing before can be replayed.
+        """
         if not isinstance(self._storage, SupportsMaintenance):
             raise LakeSnapshotNotFoundError(
                 f"table {self._table.path}: no snapshot of ours is left in the lake to say how far it is tiered"
@@ -307,7 +310,9 @@ class RepairPlanner:
             else LakeOffset(found, -1, offset.partition)
             for bucket, offset in known.offsets.items()
         }  # fmt: skip
-        return offsets, known.starts
+        if self._table.is_log_table:
+            return offsets, known.starts
+        return offsets, {bucket: offset.end for bucket, offset in offsets.items()}
 
     def _offsets_of(self, snapshot: CommittedLakeSnapshot) -> dict[TableBucket, LakeOffset]:
         return committed_offsets(snapshot, self._table.table_id, self._ids)

@@ -23,6 +23,7 @@ from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
+from tests.readers import foreign
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.repairs import SMALL, Keyed, age
 
@@ -190,6 +191,29 @@ def test_without_any_snapshot_of_ours_the_files_must_agree(tables):
     mend(tables, info)
     tables.append(info, 5)
     assert tables.tier(info).rows == 5
+
+
+def test_what_others_retired_and_expired_is_not_read_as_if_it_were_there(tables, rng):
+    """Two compactions, and an expiry that leaves the second one alone: the rows of before are refused, not fewer."""
+    keyed = Keyed(tables, buckets=1, **{"table.datalake.auto-maintenance": False})
+    keyed.upsert(range(5), "a")
+    keyed.upsert(range(4), "b")
+    tables.tier(keyed.info)
+    for _ in range(2):
+        foreign.compact(tables.lake(keyed.info), rng)
+    lake = tables.lake(keyed.info)
+    for snapshot in lake.snapshots()[:-1]:
+        tables.lake(keyed.info).maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    mend(tables, keyed.info)
+    known, key = tables.known(keyed.info), (None, 0)
+    end = tables.ends(keyed.info)[key]
+    assert list(known.starts.values()) == [end]
+    source = tables.storage.create_lake_source(keyed.info)
+    with pytest.raises(OffsetOutOfRangeError, match=f"from offset {end} on"):
+        source.plan(known.snapshot_id, stops={key: 5})
+    keyed.upsert([7], "c")
+    tables.tier(keyed.info)
+    keyed.check()
 
 
 def test_a_gap_is_named_and_accepted_only_by_a_word(tables):
