@@ -54,6 +54,18 @@ SPARK_TABLES = (
         (f"{IN_TASK_LAKE}::test_a_snapshot_that_came_later_is_had_of_the_catalog_at_once",),
     ),
     Mutant(
+        "rows_pruned_under_a_name_that_no_file_has", "P4", FILES,
+        "        columns[each.name] = jvm.unpruned(column) if is_found_whole else column\n",
+        "        columns[each.name] = jvm.unpruned(column) if is_found_whole and not fields else column\n",
+        (f"{IN_UNION}::test_fields_of_a_row_are_what_they_are_in_the_whole_row[log]",),
+    ),
+    Mutant(
+        "unions_under_correlated_subqueries_fail", "P4", "fluss_lab/spark/session/spark_session.py",
+        "    _EXCLUDED_RULES: _FAILING_RULE,\n",
+        "",
+        ("tests/spark/test_keyed_frames.py::test_a_subquery_may_look_at_each_row[mixed]",),
+    ),
+    Mutant(
         "object_store_left_to_the_jvm", "P4", UNION,
         "        return source.storage.local_folder is not None\n",
         "        return source.storage is not None\n",

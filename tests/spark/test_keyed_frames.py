@@ -61,6 +61,22 @@ def test_rows_of_lake_and_log_are_told_apart(spark, histories, asked, name):
     assert {row["_source"] for row in frame.select("_source").distinct().collect()} == {"lake", "log"}
 
 
+@pytest.mark.parametrize("name", ["clean", "holed", "mixed"])
+def test_a_subquery_may_look_at_each_row(spark, histories, name):
+    """Of the union of several scans too, where Spark's optimizer fails with one of its rules."""
+    rows = histories[name].reader().scan(["id", "month", "delay"]).to_arrow().to_pylist()
+    frame = scan_to_spark(spark, histories[name].reader().scan(["id", "month", "delay"]))
+    frame.createOrReplaceTempView("each")
+    text = "select (select max(b.delay) from each b where b.id = a.id), exists (select 1 from each b where b.id = a.id + 1) from each a"
+    found = [tuple(row) for row in spark.sql(text).collect()]
+    spark.catalog.dropTempView("each")
+    of_id: dict[int, list[int]] = {}
+    for row in rows:
+        of_id.setdefault(row["id"], []).extend([] if row["delay"] is None else [row["delay"]])
+    expected = [(max(of_id[row["id"]], default=None), row["id"] + 1 in of_id) for row in rows]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
 def test_conditions_of_rows_hold_in_both(spark, histories):
     agree(spark, histories["holed"].reader().scan(["id", "month"], where="delay > 20 or dest is null"))
 

@@ -157,18 +157,29 @@ ODD = [[-0.0, -0.0, -0.0, math.nan, None], [1.0, math.nan]]
 MISLEADING = ["{} > 5", "{} != 1", "{} = double('NaN')", "{} = 0", "{} in (0, 7)", "not ({} <= 1)", "{} is not null"]
 
 
+ODD_SCHEMA = "id int, v double, f float, s struct<x: double, n: int, q: struct<y: float, t: string>>"
+#: Fields of a row, and conditions of some; of each Spark reads no others.
+FIELDS = ["s.n", "s.x", "s.q.t", "s.q.y, s.n", "s.q.t from {0} where s.n > 0", "id from {0} where s.q.t is null",
+          "id from {0} where s is not null", "count(s.q.t)", "id from {0} where s.q.y > 0 and s.n < 2"]  # fmt: skip
+
+
+def _odd_row(value, number):
+    return {"x": value, "n": number, "q": {"y": value, "t": f"t{number}"} if number else None} if number < 4 else None
+
+
 @pytest.fixture(scope="module", params=["log", "keyed"])
 def odd_numbers(request, cluster):
     """The rows, and a reader of a table that has them in the lake."""
     path, key = TablePath("db", f"odd_{request.param}"), ["id"] if request.param == "keyed" else None
     admin = cluster.connection.admin()
     admin.create_database("db", if_not_exists=True)
-    columns = {"id": "int", "v": "double", "f": "float", "s": "row<x double>"}
+    columns = {"id": "int", "v": "double", "f": "float", "s": "row<x double, n int, q row<y float, t string>>"}
     info = admin.create_table(
         path, make_descriptor(columns, primary_key=key, properties={"table.datalake.enabled": True})
     )
     rows = [
-        [{"id": 10 * part + n, "v": v, "f": v, "s": {"x": v}} for n, v in enumerate(ODD[part])] for part in range(2)
+        [{"id": 10 * part + n, "v": v, "f": v, "s": _odd_row(v, n)} for n, v in enumerate(ODD[part])]
+        for part in range(2)
     ]
     for part in rows:
         if key is None:
@@ -184,12 +195,25 @@ def odd_numbers(request, cluster):
 @pytest.mark.parametrize("column", ["v", "f", "s.x"])
 def test_a_zero_s_sign_and_nan_mislead_nobody_who_filters_a_frame(session, odd_numbers, column):
     rows, reader = odd_numbers
-    expected = session.createDataFrame(rows, "id int, v double, f float, s struct<x: double>")
+    expected = session.createDataFrame(rows, ODD_SCHEMA)
     frame = scan_to_spark(session, reader.scan())
     for condition in MISLEADING:
         found = frame.where(condition.format(column))
         assert found.count() == expected.where(condition.format(column)).count(), condition
         assert "BatchScan" not in found._jdf.queryExecution().toString(), "files are the JVM's to read"
+
+
+def test_fields_of_a_row_are_what_they_are_in_the_whole_row(session, odd_numbers):
+    """Rows with such numbers are read under a name of their own, which a scan of some fields alone would look for in the files."""
+    rows, reader = odd_numbers
+    scan_to_spark(session, reader.scan()).createOrReplaceTempView("odd")
+    session.createDataFrame(rows, ODD_SCHEMA).createOrReplaceTempView("even")
+    for fields in FIELDS:
+        text = f"select {fields if ' from ' in fields else fields + ' from {0}'}"
+        found, expected = (session.sql(text.format(name)).collect() for name in ("odd", "even"))
+        assert sorted(map(repr, found)) == sorted(map(repr, expected)), fields
+    for name in ("odd", "even"):
+        session.catalog.dropTempView(name)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ FIELD_IDS: Final = {
     "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
 }
 
+#: Rules of the optimizer that a session leaves out. This one fails ("key not found") where a correlated subquery is a column of a
+#: union, which frames of primary-key tables are; columns are pruned without it too.
+_EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
+_FAILING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion"
+
 #: May be set on any session, also one that was not made here.
 _RUNTIME = {
     **FIELD_IDS,
@@ -48,6 +53,7 @@ _RUNTIME = {
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
     # Without it a frame's _repr_html_ is None.
     "spark.sql.repl.eagerEval.enabled": "true",
+    _EXCLUDED_RULES: _FAILING_RULE,
 }
 
 #: Fixed when the context starts, whatever the master.
@@ -233,7 +239,9 @@ def _reuse(session: SparkSession, master: str | None, asked: dict[str, str]) -> 
             f"a SparkSession with master {context.master} is active, asked for {master}: stop it (spark.stop()) or "
             "ask for no master"
         )
-    for key, value in (_RUNTIME | asked).items():
+    left_out = (session.conf.get(_EXCLUDED_RULES, "") or "").split(",")
+    rules = {_EXCLUDED_RULES: ",".join(dict.fromkeys(filter(None, (*left_out, _FAILING_RULE))))}
+    for key, value in (_RUNTIME | rules | asked).items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
         elif (found := session.conf.get(key, None)) != value:

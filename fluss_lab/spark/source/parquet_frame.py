@@ -89,6 +89,8 @@ def parquet_frame(
         where: Makes the condition of rows wanted, of columns by name; see `JvmColumns`.
         helpers: Further columns that it needs.
     """
+    from pyspark.sql import types as T  # noqa: N812
+
     wanted = [*schema.fields, *(() if helpers is None else helpers.fields)]
     fields = file_fields(source, type(schema)(wanted)) if tail is None else tail.fields
     # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)
@@ -99,7 +101,11 @@ def parquet_frame(
     if tail is not None:
         tail.keep_for(frame)
     jvm = jvm_columns(session)
-    columns = {each.name: jvm.column(frame, field.name) for field, each in zip(fields.fields, wanted, strict=True)}
+    columns = {}
+    for field, each in zip(fields.fields, wanted, strict=True):
+        column = jvm.column(frame, field.name)
+        is_found_whole = field.name != each.name and isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
+        columns[each.name] = jvm.unpruned(column) if is_found_whole else column
     found = frame if where is None else jvm.where(frame, where(columns))
     return jvm.select(found, [jvm.rename(columns[name], name) for name in schema.names])
 

@@ -43,6 +43,14 @@ class JvmColumns:
         """Return a column under a name, without metadata."""
         return getattr(column, "as")(name, self._no_metadata)
 
+    def unpruned(self, column: Any) -> Any:
+        """Return a column of which Spark reads all of its fields or none.
+
+        Of a column of which a query has some fields only Spark's scans forget the metadata, and with it the id that the
+        column is found by in Parquet files: under a name that no file has, all would be null.
+        """
+        return self._coalesce(self._sequence([column, column]))
+
     def select(self, frame: DataFrame, columns: Iterable[Any]) -> DataFrame:
         """Return some columns of a frame."""
         return _frame(frame._jdf.select(self._sequence(list(columns))), frame.sparkSession)

@@ -137,6 +137,14 @@ def test_the_active_session_is_used_again(spark):
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark_session(config={"spark.sql.shuffle.partitions": "7"}) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+    # A rule that somebody left out stays left out, beside ours.
+    name, ours = "spark.sql.optimizer.excludedRules", spark.conf.get("spark.sql.optimizer.excludedRules")
+    theirs = "org.apache.spark.sql.catalyst.optimizer.ReorderJoin"
+    for before, after in (("", ours), (theirs, f"{theirs},{ours}"), (f"{ours},{theirs}", f"{ours},{theirs}")):
+        spark.conf.set(name, before)
+        assert spark_session() is spark
+        assert spark.conf.get(name) == after
+    spark.conf.set(name, ours)
     # What is as asked already needs no change.
     assert spark_session(master="local[2,3]", config={"spark.ui.enabled": "false"}) is spark
 
