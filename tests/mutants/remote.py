@@ -47,9 +47,15 @@ REMOTE = (
     ),
     Mutant(
         "older_server_folder_unnoticed", "P1", REMOTE_LOG,
-        "if manifest.copied_offset > self._log_end:",
-        "if manifest.copied_offset < 0:",
-        (f"{IN_COPY}::test_a_server_folder_older_than_its_remote_log_is_noticed",),
+        "self._is_ahead = manifest.copied_offset > self._log_end",
+        "self._is_ahead = False",
+        (f"{IN_COPY}::test_offsets_that_a_remote_log_has_are_not_given_to_other_records",),
+    ),
+    Mutant(
+        "offsets_of_a_newer_remote_log_given_again", "P1", REMOTE_LOG,
+        "            self._stop(self._problem)\n",
+        "            pass\n",
+        (f"{IN_COPY}::test_offsets_that_a_remote_log_has_are_not_given_to_other_records",),
     ),
     Mutant(
         "copied_before_it_is_durable", "P1", REMOTE_LOG,

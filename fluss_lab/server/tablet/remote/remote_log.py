@@ -60,6 +60,7 @@ class RemoteLog:
         log_range: Its log's first offset and end offset; the first is 0 where it is not known.
         logger: Knows the bucket's name.
         check: Raises `StorageError` while remote storage is not there.
+        stop: Ends all appends to the log, for a reason: it would give offsets anew that remote storage has.
     """
 
     def __init__(
@@ -70,19 +71,22 @@ class RemoteLog:
         log_range: tuple[int, int],
         logger: BucketLogger,
         check: Callable[[], None] = lambda: None,
+        stop: Callable[[FlussError], None] = lambda _: None,
     ) -> None:
         self.folder = folder
         self._store = store_of(folder)
         self._mark = DroppedMark(local)
         self._bucket, self._log = bucket, logger
         self._log_start, self._log_end = log_range
-        self._check_there = check
+        self._check_there, self._stop = check, stop
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._manifest: RemoteManifest | None = None
         self._problem: FlussError | None = None
         self._copy_problem: FlussError | None = None
         self._is_tidy = False
+        # Whether it reaches beyond the log as that was opened.
+        self._is_ahead = False
         # Whether the manifest on the device may be another than the one here, after it could not be replaced cleanly.
         self._is_unsure = False
         self._is_fenced = False
@@ -138,6 +142,9 @@ class RemoteLog:
                 if self._problem is None:
                     self._log.error("%s", error)
                 self._problem = error
+        if self._is_ahead and self._problem is not None:
+            # Grown past the end of the remote log, it would be taken for the log that was copied there.
+            self._stop(self._problem)
 
     def _load(self) -> RemoteManifest:
         path = self._file.place
@@ -156,11 +163,12 @@ class RemoteLog:
                 f"segments below it were deleted here, found {what}; restore the folder, or set remote.data.dir to where "
                 f"it is. To do without those records, delete {self._mark.path}"
             )
-        if manifest.copied_offset > self._log_end:
+        self._is_ahead = manifest.copied_offset > self._log_end
+        if self._is_ahead:
             raise CorruptDataError(
                 f"{self._log.title}: {path} reaches to offset {manifest.copied_offset}, the log ends at {self._log_end}: the "
                 "server's folder is older than remote.data.dir (restored from a copy?); restore both from one moment, or "
-                f"move {self.folder} away to do without"
+                f"move {self.folder} away to do without, and start the server again"
             )
         return manifest
 

@@ -322,7 +322,9 @@ def test_a_manifest_that_ends_before_what_was_deleted_here_is_refused(tablet):
         held_from(tablet, 0)
 
 
-def test_a_server_folder_older_than_its_remote_log_is_noticed(tablet):
+@pytest.fixture
+def older(tablet):
+    """A server whose folder was restored from a copy, older than its remote log."""
     fill(tablet, 6)
     tablet.service.close()
     kept = tablet.folder.with_name("kept")
@@ -336,8 +338,28 @@ def test_a_server_folder_older_than_its_remote_log_is_noticed(tablet):
     kept.rename(tablet.folder / "data")
     tablet = tablet.reopen()
     tablet.open(0)
-    assert "older than remote.data.dir" in tablet.describe()[0].warning
-    assert tablet.service.copy_to_remote() == 0
+    return tablet
+
+
+def test_offsets_that_a_remote_log_has_are_not_given_to_other_records(older):
+    # Once the log were longer than the remote one, the next start would take that for the first part of it.
+    for _ in range(2):
+        assert "older than remote.data.dir" in older.describe()[0].error_message
+        assert "older than remote.data.dir" in older.produce({0: batch(240, 40)})[0].error_message
+        assert older.service.copy_to_remote() == 0
+        older.service.close()
+        older = older.reopen()
+        older.open(0)
+
+
+def test_who_does_without_a_newer_remote_log_goes_on(older):
+    folder = remote_folder(older)
+    older.service.close()
+    folder.rename(folder.with_name("aside"))
+    older = older.reopen()
+    older.open(0)
+    assert fill(older, 12) == 720
+    assert older.service.copy_to_remote() > 0
 
 
 def test_stopping_the_bucket_deletes_its_remote_files_and_no_others(tablet):
