@@ -27,6 +27,11 @@ _WRITES: Final = {
     "DeleteFromTable": "table",
     "MergeIntoTable": "targetTable",
 }
+#: Columns by their names; within a lambda function any name may be one of its variables.
+_ATTRIBUTES: Final = frozenset({"UnresolvedAttribute", "UnresolvedNamedLambdaVariable"})
+#: ``* except (...)``, and ``|> set x = ...``.
+_STAR_REPLACED: Final = "UnresolvedStarExceptOrReplace"
+_STARS: Final = frozenset({"UnresolvedStar", _STAR_REPLACED})
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _AS_OF: Final = re.compile(
     rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
@@ -135,7 +140,7 @@ def names_in(plan: Any, text: str) -> StatementNames:
         if kind == _TIME_TRAVEL:
             _add_past_relation(found, node, text, alias)
             continue
-        for expression in each_of(node.expressions()):
+        for expression in _expressions(node, kind):
             _collect_columns(expression, found)
         # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
         if alias is not None and kind not in _CLAUSES:
@@ -188,14 +193,22 @@ def _beside(node: Any, kind: str) -> Iterator[Any]:
         yield node.logicalPlan()
 
 
+def _expressions(node: Any, kind: str) -> Iterator[Any]:
+    yield from each_of(node.expressions())
+    if kind == "WithWindowDefinition":
+        yield from each_of(node.windowDefinitions().values().toSeq())
+
+
 def _collect_columns(expression: Any, found: StatementNames) -> None:
     pending = [expression]
     while pending:
         node = pending.pop()
         kind = node.getClass().getSimpleName()
-        if kind == "UnresolvedAttribute":
+        if kind == _STAR_REPLACED and node.replacements().isDefined():
+            pending += list(each_of(node.replacements().get()))
+        if kind in _ATTRIBUTES:
             parts = tuple(each_of(node.nameParts()))
-        elif kind == "UnresolvedStar" and node.target().isDefined():
+        elif kind in _STARS and node.target().isDefined():
             parts = (*each_of(node.target().get()), "*")
         else:
             pending += list(each_of(node.children()))

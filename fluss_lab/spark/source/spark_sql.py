@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from fluss_lab.spark.lookup.lookup_relation import JoinedTable
     from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 
-_FIRST_PART: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^.`\s]+)\s*\.")
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
+#: The first part of a column's name and its dot, behind the parentheses that are taken for the column's too.
+_FIRST_PART: Final = re.compile(
+    rf"(?:{_SPACE}\()*{_SPACE}(?P<part>(?P<name>`(?:[^`]|``)*`|[^.`\s()/-]+){_SPACE}\.)", re.DOTALL
+)
 _SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
@@ -298,14 +301,18 @@ def _rewrite(
         if is_named:
             edits.append((place, place, f" as {quoted(table.path[1])}"))
     known = {path for path, _, _ in views} - contested
-    edits += [
-        (column.start, first.end(), "")
-        for column in found.columns
-        if column.path in known and (first := _FIRST_PART.match(text, column.start)) is not None
-    ]
-    for start, stop, new in sorted(edits, reverse=True):
+    for column in found.columns:
+        first = _FIRST_PART.match(text, column.start) if column.path in known else None
+        if first is not None and _unquoted(first["name"]) == column.path[0]:
+            edits.append((first.start("part"), first.end(), ""))
+    # A plan may have what stands once in the text several times.
+    for start, stop, new in sorted(set(edits), reverse=True):
         text = text[:start] + new + text[stop:]
     return text
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _after_clauses(text: str, stop: int) -> int:
