@@ -203,8 +203,8 @@ def _split(text: str, mark: str) -> list[str]:
 def _check(annotation: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
     """Return the check of an annotation; None for one that admits everything, or whose rules are the callee's."""
     parts = _split(annotation, "|")
-    # Names of files may have bytes that are no text, and filters say at which character they have one.
-    is_lax = "Path" in parts or name == "where"
+    # Names of files, which titles have too, may have bytes that are no text, and filters say at which character they have one.
+    is_lax = "Path" in parts or name in {"where", "title"}
     checks = [_any_text if part == "str" and is_lax else _check_one(part, name, scope) for part in parts]
     present = [check for check in checks if check is not None]
     if len(present) < len(checks):

@@ -27,11 +27,6 @@ WHY = {
         visitors, ("schema", "expr", "case_sensitive", "include_empty_files"),
         "prunes files by metrics; without it, `Table.scan(...).plan_files()` has the same rules, over a whole snapshot",
     ),
-    "_to_requested_schema": (
-        arrow_io, ("requested_schema", "file_schema", "batch", "downcast_ns_timestamp_to_us", "include_field_ids",
-                   "projected_missing_fields", "allow_timestamp_tz_mismatch", "format_model"),
-        "reads columns by field id where a file's schema is an older one; without it, `ArrowScan` does the same a file",
-    ),
     "_apply_table_update": (
         update, ("update", "base_metadata", "context"),
         "`update_table_metadata` without its deep copy, whose cost grows with the snapshots; use that one instead",

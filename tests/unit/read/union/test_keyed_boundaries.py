@@ -224,7 +224,9 @@ def test_a_snapshot_that_the_cluster_has_forgotten_is_told_by_the_lake(make_keye
     before = reader.read_point(first)
     source = reader._source
     forgotten = source.snapshot
-    monkeypatch.setattr(source, "snapshot", lambda number=None: None if number == first else forgotten(number))
+    monkeypatch.setattr(
+        source, "snapshot", lambda number=None, **how: None if number == first else forgotten(number, **how)
+    )
     again = reader.read_point(first)
     assert again.stops == before.stops
     assert reader.scan(table.columns, read_point=again).count() == 20
