@@ -64,7 +64,7 @@ class RecordAccumulator:
         self._tallies: dict[BucketKey, AcknowledgedTally] = {}
         #: What was given up since the last call: it can be sent again.
         self._parked: list[BucketQueue] = []
-        #: Calls that failed, until somebody hears of it.
+        #: Calls that failed, until the error was raised or read.
         self._failed: list[WriteCall] = []
         #: The server that each sender's thread is busy with; None: one that is still to be looked up.
         self._sending: dict[int, int | None] = {}
@@ -134,6 +134,8 @@ class RecordAccumulator:
 
     def take_failure(self) -> FlussError | None:
         """Return the error of the first call that failed and whose future nobody has read, and count all that failed as heard of."""
+        if not self._failed:  # as at nearly every call
+            return None
         with self._changed:
             return self._heard()
 

@@ -1,4 +1,4 @@
-"""How far the clocks of a zone were ahead of UTC, at every time: summer time comes and goes."""
+"""The offsets of a zone's clocks from UTC over time: summer time comes and goes."""
 
 from __future__ import annotations
 

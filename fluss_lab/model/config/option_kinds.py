@@ -1,4 +1,4 @@
-"""What an option is, and the kinds of values: true or false, whole numbers, durations, sizes, texts, choices, time zones."""
+"""An option, and the kinds of values: true or false, whole numbers, durations, sizes, texts, choices, time zones."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        return Path(text)  # of no user: what is not there is told
+        return Path(text)  # of no user: the file is reported as missing
 
 
 def listen(options: Mapping[str, str], secret: str, identity: Identity | None, ports: Iterable[int]) -> Server:

@@ -221,6 +221,21 @@ def patience(what):
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def judged(what, odd):
+    """Note what is odd about how a call ends; give the errors of ours by which it is refused."""
+    refusals = []
+    try:
+        with patience(what):
+            yield refusals
+    except FlussError as error:
+        refusals.append(error)
+        if not str(error):
+            odd.append(f"{what}: an error without a text")
+    except BaseException as error:
+        odd.append(f"{what}: {type(error).__module__}.{type(error).__name__}: {error}"[:300])
+
+
 def use(result):
     """Ask an answer that is lazy for what it holds, and let it go."""
     with contextlib.ExitStack() as stack:
@@ -283,15 +298,9 @@ def test_wrong_arguments_get_an_answer_or_an_error_of_ours(lab, things):
                         continue
                     what = f"{kind.__name__}.{method}({name}={value!r})"[:120]
                     tried += 1
-                    try:
-                        with patience(what):
-                            use(getattr(subject, method)(**{**plan, name: value}))
-                    except FlussError as error:
-                        refused += 1
-                        if not str(error):
-                            odd.append(f"{what}: an error without a text")
-                    except BaseException as error:
-                        odd.append(f"{what}: {type(error).__module__}.{type(error).__name__}: {error}"[:300])
+                    with judged(what, odd) as refusals:
+                        use(getattr(subject, method)(**{**plan, name: value}))
+                    refused += len(refusals)
     print(f"{tried} calls of {len(list(callables()))} callables, {refused} refused, {len(odd)} odd")
     assert not odd, "\n".join(odd)
     assert tried > 4000

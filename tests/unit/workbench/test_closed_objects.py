@@ -5,8 +5,7 @@ import itertools
 
 import pytest
 
-from fluss_lab.errors import FlussError
-from tests.unit.workbench.test_arguments import CLASSES, lab, patience, things, use
+from tests.unit.workbench.test_arguments import CLASSES, judged, lab, things, use
 
 __all__ = ["lab", "things"]
 #: They begin a server, Spark or threads that only wait, or are lazy: what DuckDB says then is its own.
@@ -50,15 +49,9 @@ def test_members_of_closed_objects_answer_or_are_refused(lab, things):
             # Twice: with-statements and iterators too.
             for turn in ("once", "twice"):
                 what, asked = f"{kind.__name__}.{name} {turn}", asked + 1
-                try:
-                    with patience(what):
-                        ask(subject, name)
-                except FlussError as error:
-                    refused += 1
-                    if not str(error):
-                        odd.append(f"{what}: an error without a text")
-                except BaseException as error:
-                    odd.append(f"{what}: {type(error).__module__}.{type(error).__name__}: {error}"[:300])
+                with judged(what, odd) as refusals:
+                    ask(subject, name)
+                refused += len(refusals)
     assert not odd, "\n".join(odd)
     assert asked > 200
     assert refused > 50

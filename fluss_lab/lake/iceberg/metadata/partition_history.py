@@ -1,4 +1,4 @@
-"""Which partition has a name in a snapshot: one that was dropped and made again has the name of the first one, and a log of its own.
+"""The partition that a name means in a snapshot: one that was dropped and made again has the name of the first one, and a log of its own.
 
 Snapshots say it, by ids and by their drops, and they expire, ours by ours and by other engines' expiry, while a tag keeps one with
 rows of the first partition. So the drops since the oldest snapshot that a tag of ours keeps are a property of the lake table too.
@@ -113,16 +113,16 @@ def drops_property(lake: Table, tagged: Collection[int], more: Drops | None = No
     Raises:
         CorruptDataError: As `kept_drops`.
     """
-    told = {name: set(numbers) for name, numbers in kept_drops(lake).items()}
+    drops = {name: set(numbers) for name, numbers in kept_drops(lake).items()}
     for snapshot in lake.metadata.snapshots:
         if (name := summary_of(snapshot).get(DROPPED_PARTITION_KEY)) is not None:
-            told.setdefault(name, set()).add(number_of(snapshot))
+            drops.setdefault(name, set()).add(number_of(snapshot))
     for name, numbers in (more or {}).items():
-        told.setdefault(name, set()).update(numbers)
+        drops.setdefault(name, set()).update(numbers)
     oldest = min((number_of(each) for each in lake.metadata.snapshots if each.snapshot_id in tagged), default=None)
     since = {
         name: later
-        for name, numbers in sorted(told.items())
+        for name, numbers in sorted(drops.items())
         if oldest is not None and (later := sorted(number for number in numbers if number > oldest))
     }
     text = encode(since).decode()
