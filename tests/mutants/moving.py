@@ -252,6 +252,15 @@ READING = (
         (f"{IN_FETCH}::test_the_lake_is_asked_only_for_what_it_holds_and_only_if_allowed",),
     ),
     Mutant(
+        "records_that_leave_in_the_middle_of_a_fetch_refused", "P4", "fluss_lab/server/tablet/requests/fetch_log.py",
+        "            if want.request.fetch_offset >= bucket.log.start:",
+        "            if want.request.fetch_offset >= 0:",
+        (
+            "tests/unit/read/changelog/test_following.py"
+            "::test_records_that_leave_the_log_before_their_previous_offsets_are_read_come_from_the_lake",
+        ),
+    ),
+    Mutant(
         "fetch_goes_to_the_lake_before_its_start", "P4", BUCKET,
         "lake.start <= offset < lake.end:",
         "offset < lake.end:",

@@ -9,7 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, UnsupportedError
+from fluss_lab.errors import (
+    CorruptDataError,
+    FlussError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -181,6 +188,23 @@ class FetchLog:
         budget = min(left, want.request.max_fetch_bytes)
         if budget <= 0:
             return [], 0
+        try:
+            return self._answer_from(bucket, want, answer, budget, at_least_one=at_least_one)
+        except OffsetOutOfRangeError:
+            if want.request.fetch_offset >= bucket.log.start:
+                raise
+            # The records left the log before their previous offsets were read: where they are now is the answer.
+            return self._answer_from(bucket, want, answer, budget, at_least_one=at_least_one)
+
+    def _answer_from(
+        self, bucket: Bucket, want: _Want, answer: pb.PbFetchLogRespForBucket, budget: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], int]:
+        """Return the batches of a bucket, and their size; where they are elsewhere the answer says so.
+
+        Raises:
+            OffsetOutOfRangeError: They are nowhere; or they left the log while they were read.
+        """
+        answer.ClearField("all_columns")
         found = self._fetch(bucket, want, want.request.fetch_offset, budget, at_least_one=at_least_one)
         if isinstance(found, LakeState):
             answer.lake_log_fetch_info.snapshot_id = found.snapshot_id
@@ -201,6 +225,7 @@ class FetchLog:
             raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
         payload, size, offsets = self._gathered(bucket, found, want, projection, budget, at_least_one=at_least_one)
         if want.previous and payload and bucket.kv is not None:
+            failpoint("tablet.fetch.before_previous")
             answer.previous_offsets = bucket.kv.previous(*offsets)
         bucket.counters.bytes_out += size
         return payload, size

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.client import Connection
 from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model.changes import CHANGE_SYMBOLS
@@ -135,3 +136,25 @@ def test_columns_that_are_chosen_come_with_change_types_from_the_lake_too(make_k
         for each in table.logs[None, 0]
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize("columns", [None, ["tags", "id"]])
+def test_records_that_leave_the_log_before_their_previous_offsets_are_read_come_from_the_lake(make_keyed, columns):
+    """Retention ran in the middle of one fetch, so the offset was refused that the lake holds."""
+    table = make_keyed(buckets=1)
+    while len(table.logs[None, 0]) < 5:
+        table.write(random.Random(1), 12)
+    table.tier()
+    end = table.ends[None, 0]
+    left = []
+    failpoints.arm("tablet.fetch.before_previous", lambda: left.append(table.leave()))
+    with table.connection.log_scanner(table.path, columns, previous_offsets=True) as scanner:
+        scanner.subscribe(0, 0)
+        found, deadline = [], time.monotonic() + PATIENCE_S
+        while len(found) < end:
+            assert time.monotonic() < deadline
+            for batch in scanner.poll(1.0):
+                offsets, previous = batch.records.offsets.to_pylist(), batch.records.previous_offsets.to_pylist()
+                found += zip(offsets, previous, strict=True)
+    assert left, "the records did not leave in the middle"
+    assert found == [(each.offset, each.previous) for each in table.logs[None, 0]]
