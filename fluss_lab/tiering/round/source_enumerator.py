@@ -328,6 +328,8 @@ class TieringSourceEnumerator:
             table = _table(event.assignment)
             if event.facts is not None:
                 table.round.CopyFrom(event.facts)
+            else:
+                table.is_upkeep = True
             if isinstance(event, FinishedTieringEvent):
                 table.lake_tiering_stats.file_size = event.size_bytes
                 table.lake_tiering_stats.record_count = event.rows
@@ -339,7 +341,6 @@ class TieringSourceEnumerator:
                 error = _error_of(response.finished_table_resp, event.assignment)
             else:
                 table.error_message = event.message[:MESSAGE_LENGTH_MAX]
-                table.is_upkeep = event.facts is None
                 if event.error_code is not None:
                     table.error_code = event.error_code
                 response = self._send(pb.LakeTieringHeartbeatRequest(failed_tables=[table]))

@@ -10,9 +10,10 @@ export class Overview {
     this.scale = "all";
     this.read = h("div", { class: "read" });
     this.hold = h("div", { class: "fx-scroll", tabindex: 0, role: "region", "aria-label": "Bands" });
+    this.keys = h("div", { class: "keys only-m" });
     this.picture = h("div");
     this.below = h("div", { class: "only-n fx-below" });
-    this.hold.append(this.picture, this.below);
+    this.hold.append(this.keys, this.picture, this.below);
     this.side = h("aside", { class: "fx-side flat hide-n", tabindex: 0, "aria-label": "Schema" });
     const scales = segmented("Scale", [["all", "All offsets"], ["edge", "Around the boundary"]], "all", (scale) => {
       this.scale = scale;
@@ -49,13 +50,16 @@ export class Overview {
     return found ? found.rows.map((row, at) => ({ ...bandOf(row, found.in_lake), label: found.summed ? row[0] ?? row[1] : undefined, at })) : null;
   }
 
+  /** What the marks mean: in the line above, and where that has no room, above the bands. */
   legend(count) {
     const key = (kind, text, style) => h("span", { class: "st" }, h("i", { class: `key ${kind}`, style }), text);
-    if (count > 48) {
-      refill(this.read, key("k-lake", "only in the lake", { opacity: 0.5 }), key("k-lake", "in both"), key("k-log", "only in the log"), h("span", { class: "hide-l" }, "point at a bucket for its numbers"));
-      return;
-    }
-    refill(this.read, key("k-lake", "lake"), key("k-log", "log, local"), key("k-rem", "log, remote"), key("tick", "read boundary"), h("span", { class: "hide-l" }, "left of it a read takes the lake, right of it the log"));
+    const keys = () =>
+      count > 48
+        ? [key("k-lake", "only in the lake", { opacity: 0.5 }), key("k-lake", "in both"), key("k-log", "only in the log")]
+        : [key("k-lake", "lake"), key("k-log", "log, local"), key("k-rem", "log, remote"), key("tick", "read boundary")];
+    const more = count > 48 ? "point at a bucket for its numbers" : "left of it a read takes the lake, right of it the log";
+    refill(this.read, h("span", { class: "keys hide-m" }, keys()), h("span", { class: "cut hide-l", title: more }, more));
+    refill(this.keys, keys());
   }
 
   draw() {

@@ -55,6 +55,7 @@ def answer_heartbeat(
             records=table.lake_tiering_stats.record_count if has_stats else None,
             facts=_facts(table),
             unfinished=table.is_unfinished,
+            is_upkeep=table.is_upkeep,
         )
 
     response.failed_table_resp.extend(_each(request.failed_tables, fail))

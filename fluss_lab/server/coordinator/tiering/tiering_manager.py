@@ -260,6 +260,7 @@ class TieringManager:
         records: int | None = None,
         facts: pb.PbRoundFacts | None = None,
         unfinished: bool = False,
+        is_upkeep: bool = False,
     ) -> None:
         """End a holder's round as finished; a repeated report is ignored.
 
@@ -272,6 +273,7 @@ class TieringManager:
             facts: What the tierer says of the round, for the history. None: of a tierer of an older release those two; it
                 held the table for its upkeep where it wrote nothing.
             unfinished: A commit of the upkeep after the round may still arrive: it is fenced before the table is worked on again.
+            is_upkeep: Whether it was no round: when the last one was, and how it failed, stay as they are.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -281,14 +283,13 @@ class TieringManager:
             if self._finished.get(table_id) == (coordinator_epoch, epoch):
                 return
             self._holder(table_id, coordinator_epoch, epoch)
-            done = replace(
-                self._tables[table_id],
-                last_tiered_ms=self._clock.now_ms(), unfinished=unfinished, failures=0, last_error=None,
-            )  # fmt: skip
-            self.stats.finished(table_id, size_bytes=size_bytes, records=records)
+            now_ms = self._clock.now_ms()
+            done = replace(self._tables[table_id], unfinished=unfinished)
+            if not is_upkeep:
+                done = replace(done, last_tiered_ms=now_ms, failures=0, last_error=None)
+                self.stats.finished(table_id, size_bytes=size_bytes, records=records)
             if facts is None and records:
                 facts = pb.PbRoundFacts(row_count=records, size_in_bytes=size_bytes)
-            now_ms = self._clock.now_ms()
             self._move(
                 done, TieringState.TIERED, TieringState.PENDING if again else TieringState.SCHEDULED,
                 note=lambda: self._history.finish(table_id, epoch, now_ms, facts),

@@ -4,6 +4,7 @@ import pytest
 
 from fluss_lab.errors import StorageError, TableNotFoundError
 from fluss_lab.model import TablePath
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_options import TieringOptions
@@ -81,8 +82,11 @@ def test_upkeep_by_hand_is_no_round_and_a_table_without_a_lake_has_none(tables):
     info = tables.create()
     tables.append(info, 10)
     tables.tier(info)
+    (tiered,) = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states
     maintain(tables.connection, tables.storage, NoTieringExecutor(), lambda held: held.expire(), table_id=info.table_id)
     assert [each.rows for each in rounds(tables, info)] == [10]
+    (kept,) = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states
+    assert kept.last_tiered_time == tiered.last_tiered_time
     plain = tables.create("plain", properties={"table.datalake.enabled": False})
     assert rounds(tables, plain) == []
     with pytest.raises(TableNotFoundError):

@@ -49,6 +49,23 @@ def test_the_next_round_is_due_one_freshness_after_the_last_finished(bench):
     assert bench.tiering.request_due(None).epoch == 2
 
 
+def test_upkeep_changes_nothing_of_what_is_known_of_the_last_round(bench):
+    bench.add(1)
+    bench.tiering.finish(1, bench.epoch, bench.tiering.request(1, None).epoch)
+    tiered_ms = bench.clock.now_ms()
+    bench.clock.advance(FRESHNESS_MS - 1)
+    bench.tiering.finish(1, bench.epoch, bench.tiering.request(1, None).epoch, is_upkeep=True)
+    assert bench.tiering.states()[0].last_tiered_ms == tiered_ms
+    assert bench.tiering.request_due(None) is None
+    bench.clock.advance(1)
+    failing = bench.tiering.request_due(None)
+    bench.tiering.fail(1, bench.epoch, failing.epoch, "the lake is full")
+    bench.tiering.finish(1, bench.epoch, bench.tiering.request(1, None).epoch, is_upkeep=True)
+    found = bench.tiering.states()[0]
+    assert (found.failures, found.last_error) == (1, "the lake is full")
+    assert bench.tiering.request_due(None) is not None
+
+
 def test_due_tables_are_given_out_in_the_order_in_which_they_came_due(bench):
     for table_id, freshness_ms in ((1, 3_000), (2, 1_000), (3, 2_000)):
         bench.add(table_id, freshness_ms)
