@@ -172,7 +172,9 @@ GIVING_UP = (
         "damage_that_a_projection_finds_stops_nothing", "P7", "fluss_lab/server/tablet/requests/fetch_log.py",
         "                raise self._confirm_damage(bucket, error) from error\n",
         "                raise error\n",
-        FOUND,
+        (
+            "tests/unit/tiering/repair/test_damage_found.py::test_damage_of_batches_that_the_server_projects_is_found_there",
+        ),
     ),
     Mutant(
         "append_under_way_taken_for_damage", "P1", GIVING_UP_FILE,
