@@ -261,6 +261,18 @@ READING = (
         ),
     ),
     Mutant(
+        "earliest_offset_by_the_lake_of_before", "P4", BUCKET,
+        "        lake = self.lake  # once more, after the start",
+        "        # once more, after the start",
+        (f"{IN_OFFSETS}::test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_over",),
+    ),
+    Mutant(
+        "offset_by_time_by_the_lake_of_before", "P4", BUCKET,
+        "        failpoint(\"tablet.offsets.before_log\")\n",
+        "        seen = self.lake\n        failpoint(\"tablet.offsets.before_log\")\n        self.lake = seen\n",
+        (f"{IN_OFFSETS}::test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_over",),
+    ),
+    Mutant(
         "fetch_goes_to_the_lake_before_its_start", "P4", BUCKET,
         "lake.start <= offset < lake.end:",
         "offset < lake.end:",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fluss_lab.errors import FlussError, InvalidTimestampError, OffsetOutOfRangeError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
@@ -176,10 +177,13 @@ class Bucket:
         Raises:
             CorruptDataError, StorageError: It is not known: see `start`.
         """
+        held_from = self.log.start
         lake = self.lake
-        if enable_lake and lake is not None and lake.start == 0 and lake.end >= self.log.start > 0:
+        if enable_lake and lake is not None and lake.start == 0 and lake.end >= held_from > 0:
             return OffsetAnswer(0, None, lake.snapshot_id)  # whatever the cluster holds in front of its log
+        failpoint("tablet.offsets.before_start")
         start = self.start
+        lake = self.lake  # once more, after the start: what left the cluster by then is in what the lake has now
         if enable_lake and lake is not None and lake.leads_up_to(start):
             return OffsetAnswer(lake.start, None, lake.snapshot_id)
         if self.remote is not None and self.log.start:
@@ -225,25 +229,35 @@ class Bucket:
             self.log.raise_floor(timestamp_ms)
             # What was appended before the floor rose belongs to the answer: it must be readable now.
             self.log.settle()
-        lake, problem = self.lake, None
+        failpoint("tablet.offsets.before_log")
         offset, found_ms = self.log.reader.find_time(timestamp_ms)
+        problem = None
         try:
             if offset <= self.log.start:
                 self.log.reader.check_start()
             offset, found_ms = self._remote_at_time(timestamp_ms, offset) or (offset, found_ms)
         except FlussError as error:
             problem = error
-        if lake is not None and enable_lake and offset <= self.log.start:
-            start = self.start if problem is None else self.log.start
-            # Where nothing here is older than the time, the first record that is not older may have left. With a problem,
-            # what lies between the lake and the log here is in remote storage.
-            behind = lake.leads_up_to(start if problem is None else min(start, lake.end))
-            is_late = lake.max_timestamp_ms < 0 or lake.max_timestamp_ms >= timestamp_ms
-            if offset <= start and behind and is_late:
-                return OffsetAnswer(offset if problem is None else None, found_ms, lake.snapshot_id)
+        if enable_lake and offset <= (held_from := self.log.start):
+            # Where nothing here is older than the time, the first record that is not older may have left.
+            start = self.start if problem is None else held_from
+            if offset <= start and (snapshot_id := self._lake_at_time(timestamp_ms, start, problem)) is not None:
+                return OffsetAnswer(offset if problem is None else None, found_ms, snapshot_id)
         if problem is not None:
             raise problem
         return OffsetAnswer(offset, found_ms)
+
+    def _lake_at_time(self, timestamp_ms: int, start: int, problem: FlussError | None) -> int | None:
+        """Return the lake's snapshot if it may hold the first record at or after a time, before the cluster's `start`.
+
+        Called after all looks at the log: what left it between two of them is in what the lake has now.
+        """
+        lake = self.lake
+        if lake is None or 0 <= lake.max_timestamp_ms < timestamp_ms:
+            return None
+        # With a problem, what lies between the lake and the log here is in remote storage.
+        behind = lake.leads_up_to(start if problem is None else min(start, lake.end))
+        return lake.snapshot_id if behind else None
 
     def _remote_at_time(self, timestamp_ms: int, local: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after a time, if it lies before the log's answer."""

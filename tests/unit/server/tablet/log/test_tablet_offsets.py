@@ -134,6 +134,35 @@ def test_a_time_whose_record_may_have_left_is_looked_for_in_the_lake(half_gone):
     assert ask(first_ms, enable_lake=True) == (start, 7)
 
 
+@pytest.mark.parametrize(
+    ("kind", "place", "asked", "expected"),
+    [
+        (EARLIEST, "tablet.offsets.before_start", {}, 0),
+        (TIMESTAMP, "tablet.offsets.before_log", {"startTimestamp": 0}, None),
+    ],
+)
+def test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_over(
+    tmp_path, kind, place, asked, expected
+):
+    """The lake as it was before the look did not lead up to the log any more, so the log's first offset was the answer."""
+    tablet = Tablet(tmp_path, log__segment__file_size="1kb")
+    tablet.open(0, table__log__ttl="1s")
+    for first in range(20):
+        tablet.produce({0: batch(first, 1)})
+        tablet.clock.advance(10)
+    tablet.tell_lake(0, 2, snapshot_id=5, max_timestamp_ms=START_MS + 10)
+
+    def leave():
+        tablet.tell_lake(0, 20, snapshot_id=6, max_timestamp_ms=START_MS + 190)
+        assert tablet.service.apply_retention(START_MS + 1_000 + 10 * 10)
+
+    failpoints.arm(place, leave)
+    answer = tablet.offsets(kind, enable_lake=True, **asked)[0]
+    start = tablet.describe()[0].log_start_offset
+    assert start > 2
+    assert (answer.offset, answer.lake_snapshot_id) == (start if expected is None else expected, 6)
+
+
 def test_a_lake_with_a_hole_behind_it_is_passed_over(half_gone):
     """It was switched off for a while: who began there could not go on."""
     tablet, start = half_gone
