@@ -104,8 +104,8 @@ GIVING_UP = (
     ),
     Mutant(
         "remote_storage_refused_where_a_log_ended_early", "P7", STORE,
-        "        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX\n",
-        "        known_end = opened.end\n",
+        "            end = opened.end if opened.reader.ended_by is None else OFFSET_MAX\n",
+        "            end = opened.end\n",
         (f"{IN_DAMAGE}::test_a_part_that_remote_storage_holds_goes_first",),
     ),
     Mutant(

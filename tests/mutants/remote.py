@@ -15,6 +15,7 @@ IN_OBJECTS = "tests/unit/server/tablet/remote/test_remote_objects.py"
 IN_LABS = "tests/unit/server/tablet/remote/test_remote_labs.py"
 IN_ANSWERS = "tests/unit/server/tablet/remote/test_remote_answers.py"
 IN_CHANGELOG = "tests/unit/server/tablet/remote/test_remote_changelog.py"
+IN_ABSENT = "tests/unit/server/tablet/remote/test_remote_absent.py"
 IN_COPY = "tests/unit/server/tablet/remote/test_remote_copy.py"
 IN_DIR = "tests/unit/server/tablet/remote/test_remote_dir.py"
 IN_REMOTE_RETENTION = "tests/unit/server/tablet/remote/test_remote_retention.py"
@@ -47,9 +48,21 @@ REMOTE = (
     ),
     Mutant(
         "older_server_folder_unnoticed", "P1", REMOTE_LOG,
-        "self._is_ahead = manifest.copied_offset > self._log_end",
+        "self._is_ahead = manifest.copied_offset > log_end",
         "self._is_ahead = False",
         (f"{IN_COPY}::test_offsets_that_a_remote_log_has_are_not_given_to_other_records",),
+    ),
+    Mutant(
+        "log_grown_without_its_newer_remote_log_unnoticed", "P1", REMOTE_LOG,
+        "            self._note_unseen()\n",
+        "            pass\n",
+        (f"{IN_ABSENT}::test_a_folder_restored_while_remote_storage_was_away_is_still_older_than_it",),
+    ),
+    Mutant(
+        "remote_log_that_was_seen_taken_for_another", "P1", REMOTE_LOG,
+        "            self._mark.note_seen()  #",
+        "            pass  #",
+        (f"{IN_ABSENT}::test_a_log_that_grew_while_remote_storage_was_away_is_copied_when_it_is_back",),
     ),
     Mutant(
         "offsets_of_a_newer_remote_log_given_again", "P1", REMOTE_LOG,

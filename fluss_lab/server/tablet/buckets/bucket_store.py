@@ -394,14 +394,14 @@ class BucketStore:
         )  # fmt: skip
         try:
             kv = KvBucket.open(table, opened, bucket, partition, self._rows, logger) if has_rows else None
+            away = bucket_folder(self._remote.path, LOG, table.path, partition, bucket)
+            start = opened.start if opened.stopped is None else 0
+            # Where a log that was found damaged would end is not known either: remote storage may have what comes behind.
+            end = opened.end if opened.reader.ended_by is None else OFFSET_MAX
+            remote = RemoteLog(away, place, bucket, (start, end), logger, self._remote.check, opened.stop_for)
         except BaseException:
             opened.close(save=False)
             raise
-        away = bucket_folder(self._remote.path, LOG, table.path, partition, bucket)
-        known_start = opened.start if opened.stopped is None else 0
-        # Where a log that was found damaged would end is not known either: remote storage may have what comes behind.
-        known_end = opened.end if opened.reader.ended_by is None else OFFSET_MAX
-        remote = RemoteLog(away, place, bucket, (known_start, known_end), logger, self._remote.check, opened.stop_for)
         return Bucket(bucket, table, partition, opened, kv=kv, remote=remote, given_up=given_up.ranges)
 
     def set_lake(self, bucket: TableBucket, lake: LakeState | None, sequence: int) -> None:

@@ -61,6 +61,9 @@ class RemoteLog:
         logger: Knows the bucket's name.
         check: Raises `StorageError` while remote storage is not there.
         stop: Ends all appends to the log, for a reason: it would give offsets anew that remote storage has.
+
+    Raises:
+        StorageError: It is not known what remote storage holds, and the disk refused to note that.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class RemoteLog:
         self._is_fenced = False
         self._file = remote_manifest.ManifestFile(folder, bucket)
         self._try_load()
+        if self._manifest is None and not self._is_ahead:
+            self._note_unseen()
 
     def __repr__(self) -> str:
         return f"<RemoteLog {self._bucket} {self.known or self._problem}>"
@@ -146,6 +151,19 @@ class RemoteLog:
             # Grown past the end of the remote log, it would be taken for the log that was copied there.
             self._stop(self._problem)
 
+    def _note_unseen(self) -> None:
+        """Note that the log grows from here on without a look at the remote log, which may have these offsets already.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        try:
+            self._mark.note_unseen(self._log_end)
+        except FlussError as error:
+            self._log.error("%s", error)  # a damaged mark, which is said again once the manifest is read
+        except OSError as error:
+            raise StorageError(f"{self._log.title}: {self._mark.path}: {error.strerror or error}") from error
+
     def _load(self) -> RemoteManifest:
         path = self._file.place
         self._check_there()
@@ -163,13 +181,20 @@ class RemoteLog:
                 f"segments below it were deleted here, found {what}; restore the folder, or set remote.data.dir to where "
                 f"it is. To do without those records, delete {self._mark.path}"
             )
-        self._is_ahead = manifest.copied_offset > self._log_end
+        unseen = self._mark.unseen_from
+        log_end = self._log_end if unseen is None else min(unseen, self._log_end)
+        self._is_ahead = manifest.copied_offset > log_end
         if self._is_ahead:
+            ends = "ends" if log_end == self._log_end else "ended, when it was first opened without that,"
             raise CorruptDataError(
-                f"{self._log.title}: {path} reaches to offset {manifest.copied_offset}, the log ends at {self._log_end}: the "
+                f"{self._log.title}: {path} reaches to offset {manifest.copied_offset}, the log {ends} at {log_end}: the "
                 "server's folder is older than remote.data.dir (restored from a copy?); restore both from one moment, or "
                 f"move {self.folder} away to do without, and start the server again"
             )
+        try:
+            self._mark.note_seen()  # before anything is copied: from now on the log may be ahead of what was noted
+        except OSError as error:
+            raise StorageError(f"{self._log.title}: {self._mark.path}: {error.strerror or error}") from error
         return manifest
 
     def _dropped_offset(self, found: RemoteManifest | None) -> int:

@@ -6,7 +6,8 @@ removed. Nothing in it is a path, so the folder may be moved.
 
 The mark says up to which offset segments were deleted here because the remote log has them. Without it, a remote log that
 is missing as a whole (another ``remote.data.dir``, a folder not mounted) would look like one that never was, and its
-records as if they were never written.
+records as if they were never written. It also says where the log ended when it was first opened without a look at the
+remote log: what that has of offsets from there on is of another log.
 """
 
 from __future__ import annotations
@@ -200,10 +201,11 @@ _REMEDY: Final = (
 )
 
 
-class _Mark(msgspec.Struct):
+class _Mark(msgspec.Struct, omit_defaults=True):
     """The file."""
 
     dropped_offset: Whole
+    unseen_from: Whole | None = None
 
 
 class DroppedMark:
@@ -216,6 +218,7 @@ class DroppedMark:
     def __init__(self, folder: Path) -> None:
         self.path = folder / MARK_FILE
         self._offset = 0
+        self._unseen_from: int | None = None
 
     def load(self) -> int:
         """Return the offset; 0 when there is no mark.
@@ -228,12 +231,18 @@ class DroppedMark:
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
-            self._offset = 0
+            self._offset, self._unseen_from = 0, None
         else:
             # Before there were versions, the offset was the only member.
             version = MARK_VERSION if b'"version"' in data else None
-            self._offset = decode(_Mark, data, self.path, version=version, remedy=_MARK_REMEDY).dropped_offset
+            found = decode(_Mark, data, self.path, version=version, remedy=_MARK_REMEDY)
+            self._offset, self._unseen_from = found.dropped_offset, found.unseen_from
         return self._offset
+
+    @property
+    def unseen_from(self) -> int | None:
+        """Return where the log ended, by the mark that was loaded last, when it was first opened without the remote log."""
+        return self._unseen_from
 
     def raise_to(self, offset: int) -> None:
         """Put the mark at an offset, durably, if it is below.
@@ -242,8 +251,30 @@ class DroppedMark:
             OSError: The file system refused.
         """
         if offset > self._offset:
-            files.write_atomic(self.path, encode(_Mark(offset), version=MARK_VERSION, indent=1))
-            self._offset = offset
+            self._write(_Mark(offset, self._unseen_from))
+
+    def note_unseen(self, log_end: int) -> None:
+        """Note durably where a log ends that is opened without the remote log, unless that was noted before.
+
+        Raises:
+            CorruptDataError, UnsupportedError, OSError: As `load`; or the file system refused to write.
+        """
+        self.load()
+        if self._unseen_from is None or log_end < self._unseen_from:
+            self._write(_Mark(self._offset, log_end))
+
+    def note_seen(self) -> None:
+        """Take back durably what `note_unseen` noted: the remote log is known, and belongs to the log.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        if self._unseen_from is not None:
+            self._write(_Mark(self._offset))
+
+    def _write(self, mark: _Mark) -> None:
+        files.write_atomic(self.path, encode(mark, version=MARK_VERSION, indent=1))
+        self._offset, self._unseen_from = mark.dropped_offset, mark.unseen_from
 
 
 _MARK_REMEDY: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
@@ -56,6 +57,24 @@ def fill(tablet: Tablet, batches: int, *, rows: int = 40, every_ms: int = 1000) 
         end += rows
         tablet.clock.advance(every_ms)
     return end
+
+
+def with_older_folder(tablet: Tablet) -> Tablet:
+    """The tablet, open again with its folder restored from a copy: its log ends at 240, the remote one behind that."""
+    assert fill(tablet, 6) == 240
+    tablet.service.close()
+    kept = tablet.folder.with_name("kept")
+    shutil.copytree(tablet.folder / "data", kept)
+    tablet = tablet.reopen()
+    tablet.open(0)
+    fill(tablet, 12)
+    tablet.service.copy_to_remote()
+    tablet.service.close()
+    shutil.rmtree(tablet.folder / "data")
+    kept.rename(tablet.folder / "data")
+    tablet = tablet.reopen()
+    tablet.open(0)
+    return tablet
 
 
 def make_tables(cluster: EmbeddedCluster, after_each: Callable[[], object] = lambda: None) -> None:

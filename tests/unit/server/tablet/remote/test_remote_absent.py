@@ -3,8 +3,10 @@
 import pytest
 
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
+from fluss_lab.model.names import TableBucket
 from fluss_lab.model.offsets import OffsetSpec
 from fluss_lab.server.folder.remote_storage import CLAIM_KEY, META_KEY, OWNER_FILE, claim_remote
+from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from fluss_lab.testing.mock_clock import START_MS
 from tests.unit.server.tablet.remote.remote_kit import (
@@ -19,7 +21,9 @@ from tests.unit.server.tablet.remote.remote_kit import (
     make_tables,
     make_tablet,
     remote_folder,
+    with_older_folder,
 )
+from tests.unit.server.tablet.tablet_kit import TABLE_ID, batch
 
 
 class Meta(dict):
@@ -156,6 +160,56 @@ def test_what_goes_away_under_the_server_is_not_written_to(cluster, tmp_path):
     away.rename(mount)
     assert cluster.tablet().copy_to_remote() > 0
     assert cluster.tablet().snapshot_now(keyed_bucket(cluster)) is not None
+
+
+def test_a_folder_restored_while_remote_storage_was_away_is_still_older_than_it(tmp_path):
+    """It grew past the remote log's end before that was seen, and was taken for the log that was copied there."""
+    older = with_older_folder(make_tablet(tmp_path / "lab"))
+    older.service.close()
+    remote = older.folder / "remote"
+    away = remote.with_name("away")
+    remote.rename(away)
+    for _ in range(2):
+        older = older.reopen()
+        older.service.expect_remote("this lab")  # which is not there
+        older.open(0)
+        end = fill(older, 12)
+        older.service.close()
+    copied = remote_manifest.load(away / remote_folder(older).relative_to(remote), TableBucket(TABLE_ID, None, 0))
+    assert copied is not None
+    assert 240 < copied.copied_offset < end
+    away.rename(remote)
+    for _ in range(2):
+        older = older.reopen()
+        older.open(0)
+        assert "older than remote.data.dir" in older.describe()[0].error_message
+        refusal = older.produce({0: batch(end, 40)})[0].error_message
+        assert "ended, when it was first opened without that, at 240" in refusal
+        assert older.service.copy_to_remote() == 0
+        older.service.close()
+
+
+def test_a_log_that_grew_while_remote_storage_was_away_is_copied_when_it_is_back(tmp_path):
+    tablet = make_tablet(tmp_path / "lab")
+    fill(tablet, 12)
+    tablet.service.copy_to_remote()
+    tablet.service.close()
+    remote = tablet.folder / "remote"
+    remote.rename(remote.with_name("away"))
+    tablet = tablet.reopen()
+    tablet.service.expect_remote("this lab")
+    tablet.open(0)
+    fill(tablet, 12)
+    remote.with_name("away").rename(remote)
+    tablet.service.expect_remote(None)
+    assert tablet.service.copy_to_remote() > 0
+    for _ in range(2):
+        # What was copied since must not look like another log's.
+        tablet.service.close()
+        tablet = tablet.reopen()
+        tablet.open(0)
+        end = fill(tablet, 4)
+        assert [each.id for each in held_from(tablet, 0)] == list(range(end))
 
 
 # -- what it says of itself ------------------------------------------------------------------------------------------------

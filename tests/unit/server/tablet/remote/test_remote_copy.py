@@ -24,6 +24,7 @@ from tests.unit.server.tablet.remote.remote_kit import (
     place_of,
     remote_folder,
     segment_folders,
+    with_older_folder,
 )
 from tests.unit.server.tablet.tablet_kit import TABLE_ID, batch, records_in
 
@@ -324,21 +325,7 @@ def test_a_manifest_that_ends_before_what_was_deleted_here_is_refused(tablet):
 
 @pytest.fixture
 def older(tablet):
-    """A server whose folder was restored from a copy, older than its remote log."""
-    fill(tablet, 6)
-    tablet.service.close()
-    kept = tablet.folder.with_name("kept")
-    shutil.copytree(tablet.folder / "data", kept)
-    tablet = tablet.reopen()
-    tablet.open(0)
-    fill(tablet, 12)
-    tablet.service.copy_to_remote()
-    tablet.service.close()
-    shutil.rmtree(tablet.folder / "data")
-    kept.rename(tablet.folder / "data")
-    tablet = tablet.reopen()
-    tablet.open(0)
-    return tablet
+    return with_older_folder(tablet)
 
 
 def test_offsets_that_a_remote_log_has_are_not_given_to_other_records(older):
