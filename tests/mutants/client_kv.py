@@ -135,6 +135,24 @@ CLIENT_KV = (
         (f"{IN_WRITING}::test_a_batch_found_too_large_is_cut_and_what_follows_numbered_anew",),
     ),
     Mutant(
+        "batch_that_may_be_written_cut_unread", "P1", SENDER,
+        "        too_large = too_large and not (is_unread and batch.doubtful)\n",
+        "",
+        (
+            "tests/unit/client/write/test_upsert_writer.py"
+            "::test_rows_that_may_be_written_are_not_cut_when_a_request_is_refused_unread",
+        ),
+    ),
+    Mutant(
+        "retry_refused_where_the_limit_was_lowered", "P1", "fluss_lab/server/tablet/requests/write_payloads.py",
+        "    if not isinstance(error, RecordTooLargeError):\n",
+        "    if error:\n",
+        (
+            "tests/unit/server/tablet/requests/test_put_kv.py"
+            "::test_a_retry_is_known_though_the_limit_was_lowered_since",
+        ),
+    ),
+    Mutant(
         "failed_upsert_of_a_dropped_partition_hidden", "P1", QUEUES,
         "failed = not (self.change is ChangeType.DELETE and isinstance(error, PartitionNotFoundError))",
         "failed = not isinstance(error, PartitionNotFoundError)",

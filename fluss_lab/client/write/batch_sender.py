@@ -113,8 +113,11 @@ class BatchSender:
             self._accumulator.mark_sent(batches)
             answers = self._kind.send(gateway, encoded, left_ms)
         except FlussError as error:
+            is_unread = isinstance(error, RecordTooLargeError)
+            if is_unread and len(groups) > 1:  # each bucket's part may be small enough
+                self._accumulator.halve_requests()
             for batch in batches:
-                self._handle_failure(batch, error)
+                self._handle_failure(batch, error, is_unread=is_unread, is_shared=len(groups) > 1)
             return
         self._handle_answers(groups, answers)
 
@@ -229,10 +232,30 @@ class BatchSender:
             for batch, ranges in zip(group, shares, strict=True):
                 self._accumulator.acknowledged(batch, ranges)
 
-    def _handle_failure(self, batch: WriteBatch, error: FlussError, *, is_in_log: bool = False) -> None:
+    def _handle_failure(
+        self,
+        batch: WriteBatch,
+        error: FlussError,
+        *,
+        is_in_log: bool = False,
+        is_unread: bool = False,
+        is_shared: bool = False,
+    ) -> None:
+        """Have a batch sent again, or give its bucket up.
+
+        Args:
+            batch: It was not acknowledged.
+            error: Why.
+            is_in_log: Whether it is in the log all the same.
+            is_unread: Whether the request was too large to be read: what may be in the log already must not be cut.
+            is_shared: Whether the request had batches of other buckets too.
+        """
         queue = batch.queue
-        too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1
-        lasting = self._connection.closed.is_set() or not (isinstance(error, UnavailableError) or too_large)
+        apart = is_unread and is_shared
+        too_large = isinstance(error, RecordTooLargeError) and batch.rows > 1 and not apart
+        too_large = too_large and not (is_unread and batch.doubtful)
+        again = isinstance(error, UnavailableError) or too_large or apart
+        lasting = self._connection.closed.is_set() or not again
         # What is in the log without being durable may stay there, and is not to be written again either.
         doubtful = is_in_log or isinstance(error, ServerUnavailableError | RequestTimeoutError | InternalError)
         reason = error
@@ -249,7 +272,7 @@ class BatchSender:
             self._renumber(batch)
         described = self._with_context(batch, reason, is_in_log=is_in_log)
         self._accumulator.reenqueue(
-            batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large, too_large=too_large
+            batch, described, doubtful=doubtful, lasting=lasting, at_once=too_large or apart, too_large=too_large
         )
 
     def _gone_error(self, batch: WriteBatch) -> FlussError | None:

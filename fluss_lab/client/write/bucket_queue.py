@@ -236,9 +236,9 @@ class BucketQueue:
         return first
 
     def halve_rows_max(self, batch: WriteBatch) -> None:
-        """Make batches of half as many rows, from the oldest one on."""
+        """Make batches of half as many rows, from the oldest one on. The server has read the batch, or it is not doubtful."""
         self.rows_max = batch.rows // 2
-        # The server looks first whether it has a batch already.
+        # A server that reads a batch says that it is too large only if it does not have it already.
         batch.doubtful = False
 
     def _cut_first(self) -> None:

@@ -76,6 +76,11 @@ class RecordAccumulator:
             # With room for what is around the batches; one that is larger travels alone.
             self._request_bytes = min(REQUEST_BYTES, request_bytes // 2)
 
+    def halve_requests(self) -> None:
+        """Join batches of several buckets up to half as many bytes: a server refused a request, its limit is another one now."""
+        with self._changed:
+            self._request_bytes //= 2
+
     # -- the writer's side -------------------------------------------------------------------------------------------
 
     def queue(self, bucket: TableBucket, partition: str | None, writer_id: int) -> BucketQueue:

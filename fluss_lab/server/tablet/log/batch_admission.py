@@ -22,6 +22,7 @@ from fluss_lab.errors import (
     OutOfOrderSequenceError,
 )
 from fluss_lab.model.json_codec import from_plain
+from fluss_lab.records.batch import BatchHeader
 from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
 
 #: Batches remembered of each writer, as Apache Fluss: what a writer may have in flight at once.
@@ -285,6 +286,16 @@ class Admission:
         else:
             hint = "send its predecessor first"
         return OutOfOrderSequenceError(f"{text}; {hint}")
+
+    def find(self, headers: Sequence[BatchHeader]) -> tuple[int, int] | None:
+        """Return the offsets ``[base, end)`` of batches that were appended before; None unless all of them were."""
+        found: list[WrittenBatch] = []
+        for header in headers:
+            batch = self._writers.find(header.writer_id, header.batch_sequence)
+            if batch is None or batch.crc not in (None, header.crc):
+                return None
+            found.append(batch)
+        return (found[0].base_offset, found[-1].end_offset) if found else None
 
     def add(self, writer_id: int, batch: WrittenBatch, used_ms: int) -> None:
         """Remember a batch that was appended, and let those continue that waited for it."""

@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     StorageError,
 )
 from fluss_lab.failpoints import failpoint
+from fluss_lab.records.batch import BatchHeader
 from fluss_lab.server.folder.disk_reserve import refusal
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log import recovery_point
@@ -224,6 +225,13 @@ class BucketLog:
                 timestamp_ms = self._append([derived.entry])
                 derived.commit(timestamp_ms)
             return LogAppendInfo(base_offset, self.end, self.written_bytes)
+
+    def find(self, headers: Sequence[BatchHeader]) -> LogAppendInfo | None:
+        """Return where batches are, if all were appended before and are remembered; else None. Of a log that is written."""
+        with self._changed:
+            self._check_writable()
+            found = self._admission.find(headers)
+            return None if found is None else LogAppendInfo(*found, self.written_bytes)
 
     def acknowledge(self, appended: LogAppendInfo) -> None:
         """Return when an append is as durable as the log's option promises. It raises as `sync`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from fluss_lab.errors import FlussError, InvalidRequestError, UnsupportedError
-from fluss_lab.records.batch import Buffer
+from fluss_lab.errors import CorruptDataError, FlussError, InvalidRequestError, RecordTooLargeError, UnsupportedError
+from fluss_lab.records.batch import Buffer, split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
@@ -54,6 +54,8 @@ def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: i
     try:
         batches = check_payload(payload, table.schemas, current_schema_id=table.schema_id, size_max=size_max)
     except FlussError as error:
+        if (appended := _found(bucket, payload, error)) is not None:
+            return appended
         raise type(error)(f"{table.path} bucket {bucket.id.bucket}: {error}; nothing was appended") from error
     return bucket.log.append(batches, wait_ms)
 
@@ -90,7 +92,23 @@ def _put(bucket: Bucket, payload: Sequence[Buffer], columns: Sequence[int], wait
     except FlussError as error:
         if error.retriable:
             raise
+        if (appended := _found(bucket, payload, error)) is not None:
+            return appended
         raise type(error)(f"{name}: {error}; nothing was changed") from error
+
+
+def _found(bucket: Bucket, payload: Sequence[Buffer], error: FlussError) -> LogAppendInfo | None:
+    """Return where a payload is that is too large, if it is in the log already: the limit was another one then.
+
+    Its writer, which may not know that it is there, would cut it and write a part of it again.
+    """
+    if not isinstance(error, RecordTooLargeError):
+        return None
+    whole = memoryview(payload[0] if len(payload) == 1 else b"".join(payload)).cast("B")
+    try:
+        return bucket.log.find([header for header, _ in split_headers(whole)])
+    except CorruptDataError:
+        return None
 
 
 def _write(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import Admin, Connection, UpsertResult, UpsertWriter, read_range
+from fluss_lab.client.write.write_requests import Upserts
 from fluss_lab.errors import (
     ConflictError,
     InvalidPartitionError,
@@ -17,6 +18,8 @@ from fluss_lab.errors import (
     InvalidRequestError,
     InvalidSchemaError,
     PartitionNotFoundError,
+    RecordTooLargeError,
+    ServerUnavailableError,
     TableNotFoundError,
     UnsupportedError,
 )
@@ -316,6 +319,38 @@ def test_a_changelog_too_large_for_one_batch_is_made_in_several():
         log = changes(connection, info)
         assert len(log) == count + 2 * count + 2
         assert [row[0] for row in log[count:]] == ["-U", "+U"] * (count + 1)
+
+
+@pytest.mark.parametrize("buckets", [1, 4])
+def test_rows_that_may_be_written_are_not_cut_when_a_request_is_refused_unread(
+    connection, make_table, monkeypatch, buckets
+):
+    """Their first half would be taken for all of them, and the second be written again."""
+    info = make_table({"id": "bigint", "n": "int"}, primary_key=["id"], buckets=buckets)
+    real, sent = Upserts.send, []
+
+    def send(kind, gateway, batches, timeout_ms):
+        sent.append(len(batches))
+        if len(sent) == 1:
+            real(kind, gateway, batches, timeout_ms)
+            raise ServerUnavailableError("the answer was lost")
+        if len(batches) > 1 or buckets == 1:
+            raise RecordTooLargeError("the request has more bytes than the server takes")
+        return real(kind, gateway, batches, timeout_ms)
+
+    monkeypatch.setattr(Upserts, "send", send)
+    count = 100
+    with connection.upsert_writer(info.path) as writer:
+        future = writer.upsert({"id": list(range(count)), "n": [1] * count})
+        if buckets > 1:  # each bucket's rows alone are small enough
+            assert future.result().rows == count
+        else:
+            with pytest.raises(RecordTooLargeError, match="whether its rows were written is not known"):
+                future.result()
+            assert sent == [1, 1]
+    assert sent[0] == buckets
+    log = [change for bucket in range(buckets) for change, *_ in changes(connection, info, bucket)]
+    assert log == ["+I"] * count
 
 
 def test_threads_share_a_writer(connection, make_table):

@@ -296,6 +296,33 @@ def test_wide_rows_that_a_small_batch_deletes_are_counted_before_they_are_gather
     assert tablet.put([{"id": 3}], [DELETE]) == (5_040, 5_041)
 
 
+def test_a_retry_is_known_though_the_limit_was_lowered_since(tablet):
+    """Refused as too large it would be cut by its writer, and its second half be written under the next number."""
+    rows = [{"id": i, "name": "x" * 1000, "score": i} for i in range(100)]
+    assert tablet.put(rows, writer_id=4, sequence=0) == (0, 100)
+    again = tablet.reopen(server__request_size_max="64kb")
+    assert again.put(rows, writer_id=4, sequence=0) == (0, 100)
+    with pytest.raises(RecordTooLargeError):
+        again.put(rows, writer_id=4, sequence=1)
+    assert len(again.changelog()) == 100
+    again.service.close()
+
+
+def test_a_retry_of_appends_is_known_though_the_limit_was_lowered_since(tmp_path):
+    tablet = Tablet(tmp_path)
+    tablet.open(0)
+    data = batch(0, 5_000, writer_id=4, sequence=0)
+    assert tablet.produce({0: data})[0].end_offset == 5_000
+    tablet.options["server.request-size-max"] = "64kb"
+    tablet = tablet.reopen()
+    tablet.open(0)
+    found = tablet.produce({0: data})[0]
+    assert (found.error_message, found.base_offset, found.end_offset) == ("", 0, 5_000)
+    for other in (batch(1, 5_000, writer_id=4, sequence=0), batch(0, 5_000, writer_id=4, sequence=1), data + b"x"):
+        assert "send smaller batches" in tablet.produce({0: other})[0].error_message
+    tablet.service.close()
+
+
 # -- all or nothing ----------------------------------------------------------------------------------------------------
 
 
