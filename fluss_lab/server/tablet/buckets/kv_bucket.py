@@ -157,12 +157,12 @@ class KvBucket:
         )
         # As it is now: when it is altered while the log is replayed, the store follows with the first call after it.
         definition, schema_id = table.definition, table.schema_id
-        fresh = KvStore(table.descriptor, table.schema_id, table.schemas)
+        fresh = KvStore(table.descriptor, schema_id, table.schemas)
         if log.stopped is not None:
             return KvBucket(table, log, fresh, snapshots, options, log.stopped)
         try:
-            store = options.memory.watched(_restored(table, log, snapshots, fresh))
-            schema, pace = table.schemas[table.schema_id], options.memory.pace
+            store = options.memory.watched(_restored(table, schema_id, log, snapshots, fresh))
+            schema, pace = table.schemas[schema_id], options.memory.pace
             replay = Replay(log.reader.view, store, table.schemas, schema, pace=pace)
             replay.run()
         except UNREADABLE as error:
@@ -411,27 +411,28 @@ class KvBucket:
                 return False  # or another reader had the same damage rebuilt
             # What is not on the device yet is the log's too: with the rest of its marks it would be cut off.
             view, table = self.log.whole(), self.table
-            store = self._store_before(start, view.start)
+            schema_id = table.schema_id
+            store = self._store_before(start, view.start, schema_id)
             if store is None or view.end != self.log.end:
                 raise CorruptDataError(
                     f"{damage}; they can be rebuilt neither from the log, which begins at {view.start}, nor from a snapshot "
                     "before them: restore the file from a copy, or `fluss-lab repair` the table from the lake"
                 ) from damage
             store, pace = self._memory.watched(store), self._memory.pace
-            replay = Replay(view, store, table.schemas, table.schemas[table.schema_id], pace=pace)
+            replay = Replay(view, store, table.schemas, table.schemas[schema_id], pace=pace)
             replay.run()
         log.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
         return True
 
-    def _store_before(self, offset: int, log_start: int) -> KvStore | None:
+    def _store_before(self, offset: int, log_start: int, schema_id: int) -> KvStore | None:
         """Return a store as it was at an offset from which the log can be replayed, at or before the one given."""
         table = self.table
         if log_start == 0:
-            return KvStore(table.descriptor, table.schema_id, table.schemas)
+            return KvStore(table.descriptor, schema_id, table.schemas)
         loaded = self.snapshots.load(table.schemas)
         if loaded is None or loaded[0].log_offset > offset:
             return None
-        return KvStore.restore(table.descriptor, table.schema_id, table.schemas, loaded[1])
+        return KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
@@ -453,7 +454,9 @@ def key_schema(descriptor: TableDescriptor, names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, descriptor.schema.column(name).type.arrow(), nullable=False) for name in names])
 
 
-def _restored(table: RegisteredTable, log: BucketLog, snapshots: SnapshotStore, fresh: KvStore) -> KvStore:
+def _restored(
+    table: RegisteredTable, schema_id: int, log: BucketLog, snapshots: SnapshotStore, fresh: KvStore
+) -> KvStore:
     """Return the rows of the newest whole snapshot; without one, none, which is right at the log's first offset."""
     loaded = snapshots.load(table.schemas)
     if loaded is None:
@@ -463,7 +466,7 @@ def _restored(table: RegisteredTable, log: BucketLog, snapshots: SnapshotStore, 
         log.adopt_writers(WriterStates.from_json(completed.writers))
     except CorruptDataError as error:
         raise CorruptDataError(f"snapshot {completed.snapshot_id}: its writers cannot be read: {error}") from error
-    return KvStore.restore(table.descriptor, table.schema_id, table.schemas, image)
+    return KvStore.restore(table.descriptor, schema_id, table.schemas, image)
 
 
 def _widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from fluss_lab.errors import ServerUnavailableError
 from fluss_lab.model import make_descriptor
 from fluss_lab.model.names import TableBucket, TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.kv.kv_snapshot import SnapshotStore
 from fluss_lab.server.tablet.buckets.kv_replay import Replay
 from fluss_lab.testing import EmbeddedCluster, wait_until
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, upserts
@@ -97,7 +98,8 @@ def test_a_scan_that_is_under_way_shows_its_moment(tmp_path):
     assert names(tablet, 5) == [f"new-{i}" for i in range(5)]
 
 
-def test_a_table_that_is_altered_while_its_log_is_replayed_is_followed(monkeypatch):
+@pytest.mark.parametrize(("owner", "step"), [(Replay, "run"), (SnapshotStore, "load")])
+def test_a_table_that_is_altered_while_its_log_is_replayed_is_followed(monkeypatch, owner, step):
     path = TablePath("db", "t")
     with EmbeddedCluster(lake=False) as cluster:
         admin = cluster.connection.admin()
@@ -106,17 +108,18 @@ def test_a_table_that_is_altered_while_its_log_is_replayed_is_followed(monkeypat
         with cluster.connection.upsert_writer(path) as writer:
             writer.upsert([{"id": 1, "v": 1}]).result()
         store = cluster.tablet()._store
-        table, run = store.table(info.table_id), Replay.run
+        table, run = store.table(info.table_id), getattr(owner, step)
         altering = threading.Thread(target=lambda: admin.alter_table(path, add_columns={"w": "int"}))
 
-        def run_and_alter(self):
-            run(self)
+        def run_and_alter(*args):
+            found = run(*args)
             if altering.ident is None:
                 altering.start()
                 wait_until(lambda: table.schema_id == 2)
+            return found
 
         with monkeypatch.context() as slowly:
-            slowly.setattr(Replay, "run", run_and_alter)
+            slowly.setattr(owner, step, run_and_alter)
             store.renew(TableBucket(info.table_id, None, 0), lambda bucket: None)
         altering.join()
         with cluster.connection.upsert_writer(path) as writer:
