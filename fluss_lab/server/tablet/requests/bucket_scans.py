@@ -13,7 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import InvalidRequestError, NotFoundError, RecordTooLargeError, ResourceExhaustedError
+from fluss_lab.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    ResourceExhaustedError,
+)
+from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -69,10 +76,27 @@ def _latest(bucket: Bucket, limit: int, bytes_max: int) -> list[Buffer]:
     """Return the batches that hold a log's last records."""
     reader = bucket.log.reader
     reader.check_end()
-    if reader.view.end - limit < reader.view.start:
-        reader.check_start()
-    first, end = max(reader.view.start, reader.view.end - limit), reader.view.end
-    start = first
+    while True:
+        view = reader.view
+        if view.end - limit < view.start:
+            reader.check_start()
+        failpoint("tablet.limit.before_read")
+        try:
+            return _between(bucket, max(view.start, view.end - limit), view.end, bytes_max)
+        except OffsetOutOfRangeError:
+            if reader.view.start == view.start:
+                raise
+            # Retention drops the first of them just now: what is left is the answer.
+
+
+def _between(bucket: Bucket, first: int, end: int, bytes_max: int) -> list[Buffer]:
+    """Return the batches that hold the records of a range of offsets.
+
+    Raises:
+        OffsetOutOfRangeError: Some of them have left the log.
+        RecordTooLargeError: They have more bytes, and are more than one batch.
+    """
+    reader, start = bucket.log.reader, first
     buffers: list[Buffer] = []
     size = 0
     while start < end:
