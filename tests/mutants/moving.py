@@ -47,6 +47,12 @@ TIERING = (
         (f"{IN_CONFLICTS}::test_a_gap_between_lake_and_cluster_is_an_error",),
     ),
     Mutant(
+        "other_records_at_offsets_of_the_lake_let_pass", "P2", PLANNER,
+        "            if found.offset < offset.end:\n",
+        "            if found.offset < 0:\n",
+        (f"{IN_CONFLICTS}::test_other_records_at_offsets_that_the_lake_has_are_noticed",),
+    ),
+    Mutant(
         "lake_ahead_of_the_log_let_pass", "P2", "fluss_lab/tiering/round/split_generator.py",
         "if tiered.end > status.end_offset:",
         "if tiered.end < 0:",

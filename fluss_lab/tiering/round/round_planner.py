@@ -10,9 +10,11 @@ from typing import Any
 
 from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.client.cluster.bucket_status import lake_snapshot
+from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
+    CorruptDataError,
     FlussError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
@@ -27,8 +29,9 @@ from fluss_lab.lake.snapshot_summary import (
     committed_starts,
     merge_offsets,
 )
-from fluss_lab.model import LakeOffset, PartitionInfo, TableBucket, TableInfo
+from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
+from fluss_lab.model.times import format_moment
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
 from fluss_lab.tiering.round.split_generator import TieringSplit, TieringSplitGenerator
@@ -219,10 +222,43 @@ class RoundPlanner:
         if missing is None:
             return known_id, known
         newer = advanced_buckets(merged, known)
+        self._check_same_records(table, partitions, known, newer)
         first = {bucket: offset for bucket, offset in newer.items() if bucket not in known}
         self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))
         failpoint("tiering.register.after")
         return missing.snapshot_id, merged
+
+    def _check_same_records(
+        self, table: TableInfo, partitions: Sequence[PartitionInfo], known: LakeOffsets, newer: LakeOffsets
+    ) -> None:
+        """Check that what was committed and never registered are the records that the cluster has at these offsets.
+
+        A cluster restored from a copy that is older than the lake gives the offsets to other records, which would then
+        never be tiered. Those are later ones: all that the lake has are at most as old as its last one.
+
+        Raises:
+            CorruptDataError: They are not.
+            FlussError: The cluster cannot say.
+
+        Cost: a call for each bucket, only where a commit was not registered.
+        """
+        present = {partition.partition_id: partition for partition in partitions}
+        for bucket, offset in newer.items():
+            is_gone = bucket.partition_id is not None and bucket.partition_id not in present
+            # What a primary-key table's first round took from a snapshot has no time of its last record.
+            is_timed = offset.max_timestamp_ms >= 0 and (table.is_log_table or bucket in known)
+            if is_gone or not is_timed or (self._sound is not None and bucket not in self._sound):
+                continue
+            query = OffsetQuery(OffsetSpec.timestamp(offset.max_timestamp_ms + 1), lake=False)
+            partition = None if bucket.partition_id is None else present[bucket.partition_id]
+            found = list_offsets(self._connection, table, query, partition, [bucket.bucket])[bucket.bucket]
+            if found.offset < offset.end:
+                raise CorruptDataError(
+                    f"table {table.path} bucket {bucket.bucket}: the lake holds offsets below {offset.end}, the last of "
+                    f"{format_moment(offset.max_timestamp_ms)}; of the cluster's records only those below {found.offset} are so "
+                    "old: the cluster's folder is older than the lake (restored from a copy?). Nothing more of the table is "
+                    "tiered: restore the newer folder, or create the table anew"
+                )
 
     def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
         try:

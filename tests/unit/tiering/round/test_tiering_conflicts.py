@@ -1,5 +1,6 @@
 """Rounds that meet something unexpected: in the lake, in the cluster, or another tierer."""
 
+import shutil
 import threading
 import time
 
@@ -19,6 +20,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import CommitterInitContext, LakeCommitter
 from fluss_lab.model import LakeOffset, OffsetSpec, TableBucket, TablePath, make_descriptor
+from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.source_enumerator import (
@@ -32,7 +34,7 @@ from fluss_lab.tiering.round.split_generator import TieringLogSplit, TieringSpli
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.split_reader import TieringSplitReader
-from tests.unit.tiering.kit import FAST, SCHEMA
+from tests.unit.tiering.kit import FAST, LAKE, SCHEMA, TAKEOVER, Tables
 
 pytestmark = pytest.mark.slow
 
@@ -165,6 +167,49 @@ def test_a_lake_ahead_of_the_log_is_an_error(tables):
     with pytest.raises(CorruptDataError, match="older than the lake"):
         generate(tables, info, {bucket: LakeOffset(11)})
     assert generate(tables, info, {bucket: LakeOffset(10)}) == []
+
+
+@pytest.mark.parametrize("is_seen_before", [False, True])
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_other_records_at_offsets_that_the_lake_has_are_noticed(tmp_path, is_keyed, is_seen_before):
+    """The cluster was restored from a copy, and wrote on past the lake's end: what it wrote below that was never tiered."""
+    lab, kept = tmp_path / "lab", tmp_path / "kept"
+    with EmbeddedCluster(lab, TAKEOVER) as cluster:
+        tables = Tables(cluster)
+        types = {"id": "bigint", "name": "string"}
+        key = ["id"] if is_keyed else []
+        descriptor = make_descriptor(types, primary_key=key, buckets=1, properties=LAKE)
+        info = cluster.connection.admin().create_table(TablePath("db", "restored"), descriptor)
+
+        def write(first, count):
+            rows = [{"id": first + index, "name": "n"} for index in range(count)]
+            if is_keyed:
+                with tables.connection.upsert_writer(info.path) as writer:
+                    writer.upsert(rows)
+            else:
+                with tables.connection.append_writer(info.path) as writer:
+                    writer.append(rows)
+
+        write(0, 10)
+        tables.tier(info)
+        cluster.stop()
+        shutil.copytree(lab, kept, ignore=shutil.ignore_patterns("lake"))
+        cluster.start()
+        write(10, 10)
+        tables.tier(info)
+        cluster.stop()
+        for place in kept.iterdir():
+            shutil.rmtree(lab / place.name, ignore_errors=True)
+            (shutil.copytree if place.is_dir() else shutil.copy)(place, lab / place.name)
+        cluster.start()
+        if is_seen_before:
+            with pytest.raises(CorruptDataError, match="older than the lake"):
+                tables.tier(info)
+        write(1_000, 25)
+        for _ in range(2):
+            with pytest.raises(CorruptDataError, match="only those below 10 are so old"):
+                tables.tier(info)
+        assert sorted(tables.lake_rows(info)["id"].to_pylist()) == list(range(20))
 
 
 def test_only_durable_records_are_planned(tables):
