@@ -13,6 +13,7 @@ from pyiceberg.types import NestedField
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
+from fluss_lab.lake.iceberg.table.type_mapping import as_wide
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -55,13 +56,14 @@ class _Pruning:
 
 
 def _filter_schema(lake: Table, columns: LakeColumns) -> Schema:
-    """Return the columns under their Fluss names, with the types that they have in the lake now, for bounds of either."""
+    """Return the columns and their fields under their Fluss names, with the types that they have in the lake now, for bounds of either."""
     current = lake.schema()
     fields = []
     for field in columns.layout.schema.fields:
         try:
-            found = current.find_field(field.field_id)
+            required = current.find_field(field.field_id).required
         except ValueError:
-            found = field
-        fields.append(NestedField(field.field_id, field.name, found.field_type, required=found.required))
+            required = field.required
+        wide = as_wide(field, current)
+        fields.append(NestedField(wide.field_id, wide.name, wide.field_type, required=required))
     return Schema(*fields)

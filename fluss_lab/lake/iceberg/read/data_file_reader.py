@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
@@ -27,7 +27,7 @@ from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_err
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.iceberg.table.required_fields import cast_column
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids, holds
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,7 +151,7 @@ class DataFileReader(Closing):
                 )
                 rows = rows if alive is None else rows.filter(alive)
                 rows = (rows if where is None else rows.filter(where)).select(wanted)
-        except library_errors(pa.ArrowException, OSError, ValueError, LookupError) as error:
+        except library_errors(pa.ArrowException, OSError, ValueError, LookupError, ResolveError) as error:
             raise reading_fault(self._io, self.location, "file of the table's columns", error) from error
         return _ascending(rows).select(list(names))
 
@@ -185,7 +185,7 @@ class DataFileReader(Closing):
         ids = {field.field_id for field in fields} & set(in_file.field_ids)
         pruned = prune_columns(in_file, ids)  # whole columns: of an ARRAY or MAP it has no parts by themselves
         rows = fragment.to_table(columns=[field.name for field in pruned.fields])
-        requested = Schema(*(_as_wide(field, in_file) for field in fields))
+        requested = Schema(*fields)
         batches = [projected(requested, pruned, batch) for batch in rows.to_batches()]
         if not batches:
             return pa.schema([self._columns.schema.field(name) for name in needed]).empty_table()
@@ -229,17 +229,6 @@ class DataFileReader(Closing):
         if not len(rows):
             return whole
         return RowGroup(index, int(found.min()), int(found.max()), int(times.max()), first, group.num_rows)
-
-
-def _as_wide(field: NestedField, in_file: Schema) -> NestedField:
-    """Return a field in the type that a file has it in, where another engine widened it; its values are cast back."""
-    try:
-        found = in_file.find_field(field.field_id).field_type
-    except ValueError:
-        return field
-    if not found.is_primitive or not holds(found, field.field_type):
-        return field
-    return NestedField(field.field_id, field.name, found, required=field.required)
 
 
 def _alive(groups: Sequence[RowGroup], dead: NDArray[np.int64]) -> pa.Array | None:

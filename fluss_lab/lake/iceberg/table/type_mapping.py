@@ -114,6 +114,36 @@ def holds(wider: IcebergType, narrower: IcebergType) -> bool:
             return False
 
 
+def as_wide(field: NestedField, others: Schema) -> NestedField:
+    """Return a field with each type in it, at any depth, as wide as others have it: widened by another engine.
+
+    Args:
+        field: By its own names.
+        others: Columns of a file, or of the lake table now, by whatever names: found by their ids.
+    """
+    return NestedField(field.field_id, field.name, _wide_type(field, others), required=field.required)
+
+
+def _wide_type(field: NestedField, others: Schema) -> IcebergType:
+    kind, inner = field.field_type, [as_wide(each, others) for each in inner_fields(field.field_type)]
+    match kind:
+        case StructType():
+            return StructType(*inner)
+        case ListType():
+            (element,) = inner
+            return ListType(element.field_id, element.field_type, element_required=element.required)
+        case MapType():
+            key, value = inner
+            return MapType(
+                key.field_id, key.field_type, value.field_id, value.field_type, value_required=value.required
+            )
+    try:
+        found = others.find_field(field.field_id).field_type
+    except ValueError:
+        return kind
+    return found if found.is_primitive and holds(found, kind) else kind
+
+
 def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the columns of a lake table as they are written: Arrow types, field ids in the metadata."""
     return pa.schema([arrow_field(field) for field in schema.fields])

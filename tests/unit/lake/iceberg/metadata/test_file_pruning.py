@@ -41,6 +41,20 @@ def test_bucket_keys_prune_to_one_bucket(lake):
     assert [split[1] for split in planned(lake, table, snapshot, where=EqualTo("id", 42))] == [buckets[42]]
 
 
+def test_fields_that_others_renamed_prune_by_their_ids(lake):
+    table = lake.table({"r": "row<x int, y int, z row<w string>>"})
+    for first in (0, 100):
+        row = {"r": {"x": first, "y": 1_000 + first, "z": {"w": "a"}}}
+        batch = pa.RecordBatch.from_pylist([row], schema=table.schema.arrow_schema)
+        snapshot = lake.append(table, batch, first)
+    for old, new in (("x", "t"), ("y", "x"), ("t", "y"), ("z", "renamed")):
+        with lake.load(table).update_schema() as update:
+            update.rename_column(("r", old), new)
+    for where in (EqualTo("r.x", 100), EqualTo("r.y", 1_100), GreaterThan("r.x", 50)):
+        assert any(split[2] == 100 for split in planned(lake, table, snapshot, where=where)), where
+    assert len(planned(lake, table, snapshot, where=EqualTo("r.z.w", "a"))) == 2
+
+
 def test_pruning_never_loses_a_row(lake, table, seed):
     """Filters at random: what the planned files hold equals what the model holds."""
     rng = random.Random(seed)

@@ -13,7 +13,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import DoubleType, LongType, StringType
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
 from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
@@ -201,6 +201,38 @@ def test_a_widened_column_keeps_its_type_here(lake):
     assert lake.rows(table, snapshot).equals(pa.Table.from_batches([first, first]))
     assert len(planned(lake, table, snapshot, where=EqualTo("n", 1))) == 2
     assert planned(lake, table, snapshot, where=EqualTo("n", 2)) == []
+
+
+def test_what_is_widened_within_a_column_keeps_its_type_here(lake):
+    table = lake.table({"a": "array<int>", "m": "map<int, float>", "r": "row<x int, l array<int>>", "s": "string"})
+    row = {"a": [1, None], "m": [(1, 1.5)], "r": {"x": 2, "l": [3]}, "s": "s"}
+    batch = pa.RecordBatch.from_pylist([row, dict.fromkeys(row)], schema=table.schema.arrow_schema)
+    lake.append(table, batch)
+    with lake.load(table).update_schema() as update:
+        update.update_column(("a", "element"), LongType())
+        update.update_column(("m", "value"), DoubleType())
+        update.update_column(("r", "x"), LongType())
+        update.update_column(("r", "l", "element"), LongType())
+        update.rename_column("s", "renamed")
+    snapshot = lake.append(table, batch, 2)
+    expected = pa.Table.from_batches([batch, batch])
+    assert lake.rows(table, snapshot).equals(expected)
+    where = pc.field("s") == "s"
+    assert lake.rows(table, snapshot, where=where).equals(expected.filter(where))
+
+
+def test_a_column_of_another_type_is_corruption(lake):
+    table = lake.table({"a": "array<int>", "s": "string"})
+    batch = pa.RecordBatch.from_pylist([{"a": [1], "s": "s"}], schema=table.schema.arrow_schema)
+    with lake.load(table).update_schema() as update:
+        update.rename_column("a", "renamed")
+    file = as_in_the_lake(lake, table, batch, [0])
+    inner = file.schema.field(0).type.value_field.with_type(pa.string())
+    texts = pa.array([["x"]], pa.list_(inner))
+    file = file.set_column(0, file.schema.field(0).with_type(texts.type), texts)
+    snapshot = others_file(lake, table, lambda path: pq.write_table(file, path) or 1)
+    with pytest.raises(CorruptDataError, match=r"other-0.*promote an string to int"):
+        lake.rows(table, snapshot)
 
 
 def test_values_that_the_type_cannot_hold_are_corruption(lake, table):
