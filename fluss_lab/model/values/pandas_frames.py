@@ -55,11 +55,43 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
     """
     plain = rows.replace_schema_metadata()
     try:
-        return plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
+        frame = plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise UnsupportedError(
             f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow()"
         ) from error
+    for place, dtype in enumerate(plain.schema.types):
+        if _has_fine_times(dtype):
+            frame.isetitem(place, frame.iloc[:, place].map(lambda value, dtype=dtype: _with_times(value, dtype)))
+    return frame
+
+
+def _has_fine_times(dtype: pa.DataType, *, inside: bool = False) -> bool:
+    """Return whether there are times in nanoseconds within a ROW or MAP of a type, of which Arrow makes integers."""
+    if pa.types.is_timestamp(dtype):
+        return inside and dtype.unit == "ns"
+    if pa.types.is_list(dtype):
+        return not pa.types.is_timestamp(dtype.value_type) and _has_fine_times(dtype.value_type)
+    if pa.types.is_map(dtype):
+        return _has_fine_times(dtype.key_type, inside=True) or _has_fine_times(dtype.item_type, inside=True)
+    return pa.types.is_struct(dtype) and any(_has_fine_times(field.type, inside=True) for field in dtype)
+
+
+def _with_times(value: Any, dtype: pa.DataType) -> Any:
+    """Return a value, as Arrow makes it, with times in the place of nanoseconds."""
+    import pandas as pd
+
+    if value is None:
+        return None
+    if pa.types.is_struct(dtype):
+        return {field.name: _with_times(value[field.name], field.type) for field in dtype}
+    if pa.types.is_map(dtype):
+        return [(_with_times(key, dtype.key_type), _with_times(item, dtype.item_type)) for key, item in value]
+    if pa.types.is_list(dtype) and _has_fine_times(dtype):
+        found = np.empty(len(value), object)
+        found[:] = [_with_times(each, dtype.value_type) for each in value]
+        return found
+    return pd.Timestamp(value, tz=dtype.tz) if pa.types.is_timestamp(dtype) and isinstance(value, int) else value
 
 
 @cache

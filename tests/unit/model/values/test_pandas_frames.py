@@ -17,6 +17,7 @@ from fluss_lab.model.values.schema_inference import schema_of
 
 #: Beyond 2^53, where a float is another number.
 ID = 2**60 + 1
+FINE = pd.Timestamp("2020-09-13T12:26:40.123456789")
 VALUES = {
     "boolean": [True, False],
     "tinyint": [-128, 127],
@@ -41,6 +42,9 @@ VALUES = {
     "array<array<int>>": [[[1, None], None]],
     "array<timestamp(6)>": [[dt.datetime(2020, 1, 1), None]],
     "map<string, bigint>": [[("a", ID), ("b", None)]],
+    "row<t timestamp(9), z timestamp_ltz(9)>": [{"t": FINE, "z": FINE.tz_localize("UTC")}, {"t": None, "z": None}],
+    "map<string, timestamp(9)>": [[("a", FINE), ("b", None)]],
+    "array<row<t timestamp(9), l array<timestamp(9)>>>": [[{"t": FINE, "l": [FINE, None]}, None], []],
     "row<a bigint, b array<bigint>>": [{"a": ID, "b": [ID, None]}, {"a": None, "b": None}],
 }
 DTYPES = {"boolean": "boolean", "tinyint": "Int8", "smallint": "Int16", "int": "Int32", "bigint": "Int64"}
@@ -82,6 +86,16 @@ def test_integers_and_booleans_are_nullable_types(text, dtype):
         assert to_pandas(table)["x"].dtype == dtype
         # An Arrow table that was handed out, by Arrow's own method.
         assert table.replace_schema_metadata(for_pandas(schema).metadata).to_pandas()["x"].dtype == dtype
+
+
+def test_times_in_nanoseconds_are_times_within_rows_and_maps_too():
+    schema = make_schema(
+        {"r": "row<t timestamp(9)>", "m": "map<timestamp(9), int>", "l": "array<row<t timestamp_ltz(9)>>"}
+    )
+    row = {"r": {"t": FINE}, "m": [(FINE, 1)], "l": [{"t": FINE.tz_localize("UTC")}]}
+    frame = to_pandas(pa.Table.from_pylist([row, dict.fromkeys(row)], schema.arrow_schema))
+    assert [frame["r"][0], frame["m"][0], list(frame["l"][0])] == list(row.values())
+    assert [frame[name][1] for name in row] == [None, None, None]
 
 
 def test_what_pandas_cannot_hold_is_said_with_its_column():
