@@ -114,7 +114,8 @@ class CatalogAccess:
             )
         if any(character in warehouse for character in _BAD_IN_LOCATION):
             raise InvalidPropertyError(
-                f"warehouse {warehouse!r}: the characters {_BAD_IN_LOCATION!r} cannot be in a location"
+                f"warehouse {warehouse!r}: the characters {_BAD_IN_LOCATION!r} cannot be in a location, where they end the path: put "
+                f"the lake ({LAKE_PREFIX}{FORMAT_DEFAULT}.warehouse), or the lab in whose folder it is, into a folder without them"
             )
         if self.properties.get("snapshot-loading-mode", "all") != "all":
             raise InvalidPropertyError(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import event
 
-from fluss_lab.errors import FlussError, TableNotFoundError
+from fluss_lab.errors import FlussError, InvalidPropertyError, TableNotFoundError
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.model import TablePath
 
@@ -20,6 +20,15 @@ def test_the_file_of_a_catalog_that_is_elsewhere_is_not_made_by_a_reader(tmp_pat
     assert str(file) in str(caught.value)
     assert socket.gethostname() in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["why?", "c#"])
+def test_a_lab_in_a_folder_whose_name_ends_a_location_is_told_what_to_do(tmp_path, name):
+    warehouse = f"file://{tmp_path}/{name}/lab/lake/warehouse"
+    with pytest.raises(InvalidPropertyError, match=r"lab in whose folder it is.*without them") as caught:
+        CatalogAccess({"type": "sql", "warehouse": warehouse})
+    assert warehouse in str(caught.value)
+    assert "datalake.iceberg.warehouse" in str(caught.value)
 
 
 @pytest.fixture
