@@ -163,6 +163,8 @@ def compute(operator: str, left: Term, right: Term) -> Term:
 def cast(term: Term, target: pa.DataType) -> Term:
     """Return a term in another type; a fraction is cut off for a whole number, and rounded for FLOAT and DECIMAL.
 
+    For DECIMAL halves go away from zero, as in SQL.
+
     Raises:
         InvalidFilterError: That is not offered, or the value of a constant cannot be.
     """
@@ -173,8 +175,10 @@ def cast(term: Term, target: pa.DataType) -> Term:
         term = call(pc.trunc, term)
     if pa.types.is_decimal(target) and source == "a whole number":
         term = _cast(term, pa.decimal256(19, 0))
-    if pa.types.is_decimal(term.type) and pa.types.is_decimal(target):
-        term = call(pc.round, _cast(term, pa.decimal256(76, term.type.scale)), ndigits=target.scale)
+    if pa.types.is_decimal(target):
+        wide = _cast(term, pa.decimal256(76, term.type.scale)) if pa.types.is_decimal(term.type) else term
+        if is_number(term) and not pa.types.is_null(term.type):
+            term = call(pc.round, wide, ndigits=target.scale, round_mode="half_towards_infinity")
     term = _cast(term, target, safe=wanted not in {"a double", "a date"})
     if pa.types.is_integer(target):
         return _cast(term, _BIGINT)

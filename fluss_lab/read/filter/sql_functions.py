@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -111,7 +112,7 @@ _ANY: Final = 100
 FUNCTIONS: Final[dict[str, tuple[int, int, Callable[[str, list[Term]], Term]]]] = {
     "lower": (1, 1, _of_text(pc.utf8_lower)),
     "upper": (1, 1, _of_text(pc.utf8_upper)),
-    "trim": (1, 1, _of_text(pc.utf8_trim_whitespace)),
+    "trim": (1, 1, _of_text(partial(pc.utf8_trim, characters=" "))),
     "length": (1, 1, _length),
     "substr": (2, 3, _substr),
     "substring": (2, 3, _substr),
