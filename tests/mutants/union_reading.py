@@ -21,6 +21,16 @@ OF_A_DROP = f"{IN_DROPPED}::test_a_lake_snapshot_from_before_a_partition_went_fr
 #: P4: a union read equals the model at its read point.
 UNION_READING = (
     Mutant(
+        "offsets_counted_as_rows_by_a_limit",
+        "P4",
+        "fluss_lab/read/union/scan.py",
+        "            if _is_all(cut, parts) or sum(part.record_count or 0 for part in plan.parts) >= self.limit:\n                return plan\n",
+        "            return plan\n",
+        (
+            "tests/unit/read/union/test_read_plan.py::test_a_limit_counts_rows_and_not_those_that_others_deleted_in_the_lake",
+        ),
+    ),
+    Mutant(
         "rows_that_the_log_ended_read_from_the_lake",
         "P4",
         KEYED_ROWS,

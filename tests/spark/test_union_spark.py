@@ -19,7 +19,9 @@ from fluss_lab.spark.source.log_range_source import divide_ranges
 from fluss_lab.spark.source.table_frame import changelog_by_tasks, changelog_to_spark, scan_by_tasks, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
+from fluss_lab.tiering.repair.lake_repair import adopt
 from fluss_lab.tiering.round.tiering_round import run_round
+from tests.readers.audit import load_table
 from tests.unit.read.kit import BUCKETS, OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
@@ -100,6 +102,25 @@ def test_tasks_that_read_the_log_give_the_same(session, history, cluster):
         assert "fluss_lab_log" in frame._jdf.queryExecution().toString()
         log = TableReader(connection, table.path).changelog(points[0])
         assert changelog_to_spark(session, log).count() == log.to_arrow().num_rows
+
+
+def test_a_limit_counts_rows_and_not_those_that_others_deleted_in_the_lake(session, tmp_path):
+    with EmbeddedCluster(tmp_path / "lab", OPTIONS) as cluster:
+        connection, path = cluster.connection, TablePath("db", "shorter")
+        connection.admin().create_database("db")
+        descriptor = make_descriptor({"id": "int"}, buckets=1, properties={"table.datalake.enabled": True})
+        info = connection.admin().create_table(path, descriptor)
+        for first in (0, 10):
+            with connection.append_writer(path) as writer:
+                writer.append([{"id": number} for number in range(first, first + 10)]).result()
+            if first == 0:
+                run_round(connection, connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
+        load_table(connection, path).delete("id < 4")
+        adopt(connection, connection.lake_storage(), path)
+        reader = TableReader(connection, path)
+        for limit in (0, 3, 8, 16, 20):
+            frame = agree(session, reader.scan(limit=limit))
+            assert sorted(frame.toArrow()["id"].to_pylist()) == list(range(4, 20))[:limit]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,7 +208,10 @@ class Scan:
         if gaps:
             warn_of_gaps(self.source, gaps)
         if self.limit is not None and self.source.info.is_log_table:
-            parts = _cut(parts, self.limit)
+            cut = _cut(parts, self.limit)
+            plan = make_plan(self.source, cut, self.selection.filter, point.snapshot_id)
+            if _is_all(cut, parts) or sum(part.record_count or 0 for part in plan.parts) >= self.limit:
+                return plan
         return make_plan(self.source, parts, self.selection.filter, point.snapshot_id)
 
     def _vouch(self) -> None:
@@ -341,7 +344,7 @@ class Scan:
 
 
 def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:
-    """Drop what lies beyond the first `limit` rows, as far as that is sure: each offset of a log table is one row."""
+    """Drop what lies beyond the first `limit` rows, if each offset is one row: others may have deleted some in the lake."""
     kept: list[BucketPart] = []
     for part in parts:
         if limit <= 0:
@@ -351,3 +354,8 @@ def _cut(parts: list[BucketPart], limit: int) -> list[BucketPart]:
             limit -= part.stop - part.start
         kept.append(part)
     return kept
+
+
+def _is_all(cut: Sequence[BucketPart], parts: Sequence[BucketPart]) -> bool:
+    """Return whether nothing was cut off parts."""
+    return [(part.key, part.stop) for part in cut] == [(part.key, part.stop) for part in parts]

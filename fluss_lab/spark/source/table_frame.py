@@ -50,7 +50,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     Where files and offsets are not enough to read a primary-key table (`keyed_frame`), its lake and log are merged by tasks,
     bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no filter only the rows wanted are planned; with
-    both, rows are sorted to give those that `Scan.to_arrow` gives.
+    both, or where others deleted rows in the lake, rows are sorted to give those that `Scan.to_arrow` gives.
 
     Args:
         session: From `spark_session`: it maps columns of Parquet files by field id.
@@ -66,7 +66,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     names = list(scan.columns.names)
     where = scan.selection.filter
-    limited = scan.limit is not None and where is not None
+    limited = scan.limit is not None and (where is not None or not _has_first_rows_only(scan))
     helpers = [] if where is None else sorted(where.columns)
     if limited:
         helpers += ["__bucket", OFFSET, *source.info.descriptor.partitioned_by]
@@ -88,6 +88,12 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     if scan.columns.with_source:
         names.append(SOURCE_COLUMN)
     return frame if frame.columns == names else frame.select(*[F.col(quoted(name)) for name in names])
+
+
+def _has_first_rows_only(scan: Scan) -> bool:
+    """Return whether a limited scan without a filter plans no more rows than are wanted."""
+    counts = [part.record_count for part in scan.plan().parts] if scan.source.info.is_log_table else [None]
+    return scan.limit is not None and None not in counts and sum(filter(None, counts)) <= scan.limit
 
 
 def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:

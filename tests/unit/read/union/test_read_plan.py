@@ -5,6 +5,10 @@ import pytest
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing.tierers import LocalTieringExecutor
+from fluss_lab.tiering.repair.lake_repair import adopt
+from fluss_lab.tiering.round.tiering_round import run_round
+from tests.readers.audit import load_table
 from tests.unit.client.log.fetch_hook import watch_fetches
 from tests.unit.read.kit import rows_of
 
@@ -76,3 +80,26 @@ def test_one_bucket_is_fetched_by_its_reader(connection, table, fetches):
     path, _ = table
     assert TableReader(connection, path).scan(buckets=[0]).to_arrow().num_rows
     assert fetches == [1]
+
+
+def test_a_limit_counts_rows_and_not_those_that_others_deleted_in_the_lake(connection):
+    """Seen: `head()` of a table was empty, because somebody had deleted its first rows."""
+    path, storage = TablePath("plans", "shorter"), connection.lake_storage()
+    descriptor = make_descriptor({"id": "int"}, buckets=2, properties={"table.datalake.enabled": True})
+    info = connection.admin().create_table(path, descriptor)
+    for first in (0, 10, 20):
+        with connection.append_writer(path) as writer:
+            writer.append([{"id": number} for number in range(first, first + 10)]).result()
+        if first < 20:
+            run_round(connection, storage, LocalTieringExecutor(), table_id=info.table_id)
+    load_table(connection, path).delete("__offset < 4 and __bucket = 0 or id = 8")
+    adopt(connection, storage, path)
+    reader = TableReader(connection, path)
+    every = reader.scan().to_arrow()["id"].to_pylist()
+    assert len(every) < 30
+    for limit in range(len(every) + 2):
+        scan = reader.scan(limit=limit)
+        assert scan.to_arrow()["id"].to_pylist() == every[:limit]
+        assert scan.count() == len(every[:limit])
+        with scan.pages() as pages:
+            assert pages.page(0, 100).to_arrow()["id"].to_pylist() == every[:limit]
