@@ -22,6 +22,7 @@ from fluss_lab.errors import (
     InvalidRequestError,
     NotebookError,
     RequestTimeoutError,
+    StorageError,
     UnsupportedError,
 )
 from fluss_lab.failpoints import failpoint
@@ -329,7 +330,7 @@ class Jobs:
             has_begun = execution.begin()
         except BaseException as error:
             reason = failure_text(error) if isinstance(error, FlussError) else "interrupted"
-            self.store.change_run(record.id, state="failed", error=reason, ended_ms=self._clock.now_ms())
+            execution.fail(reason)
             raise
         if not has_begun:
             raise NotebookError(f"notebook {Path(record.task.notebook).name}: cancelled before it began")
@@ -340,10 +341,18 @@ class Jobs:
         try:
             while not execution.poll():
                 time.sleep(_POLL_INTERVAL_S)
+        except StorageError as error:
+            execution.record_later()
+            run = Run(self, execution.record)
+            error.add_note(
+                f"run {run.id} itself {execution.end_state}, which is recorded as soon as jobs can be stored: see {run.output}"
+            )
+            raise
         except BaseException:
             execution.abandon()
             raise
-        remove_old_runs(self.store, execution.record.job)
+        with suppress(StorageError):  # the run has ended, and is recorded; the next one removes them
+            remove_old_runs(self.store, execution.record.job)
         return Run(self, execution.record)
 
     def __iter__(self) -> Iterator[Job]:

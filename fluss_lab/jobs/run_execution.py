@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from fluss_lab.jobs.run_secrets import check_secret_names
 LAB_PARAMETERS: Final = ("lab_folder", "lab")
 #: Between two looks whether the run was cancelled.
 _CANCEL_INTERVAL_S: Final = 0.5
+#: Between two tries to record an end in a store that cannot be written: a full disk passes when somebody looks after it.
+_RECORD_INTERVAL_S: Final = 1.0
 #: Longest from where a run is entered by hand to where its process is recorded.
 _BEGINNING_MS: Final = 600_000
 _LOST: Final = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
@@ -72,6 +75,8 @@ class RunExecution:
         self._command = command
         self._on_line = on_line
         self._run: NotebookRun | None = None
+        self._ended: dict[str, Any] | None = None
+        self._recorder: threading.Thread | None = None
         self._looked_s = 0.0
 
     def begin(self) -> bool:
@@ -113,24 +118,33 @@ class RunExecution:
         return changed is not None
 
     def poll(self) -> bool:
-        """Return whether the run has ended; then `record` is its last state, and is stored."""
-        assert self._run is not None
-        result = self._run.poll()
-        if result is None:
-            now_s = time.monotonic()
-            if now_s - self._looked_s > _CANCEL_INTERVAL_S:
-                self._looked_s = now_s
-                if self._is_cancelled():
-                    self.end("cancelled", "cancelled")
-            return False
-        failpoint("jobs.run.ended")
-        ended: dict[str, Any] = {
-            "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
-            "ended_ms": self._clock.now_ms(),
-        }  # fmt: skip
-        self.record = self._store.end_run(self.record.id, **ended) or replace(self.record, **ended)
+        """Return whether the run has ended; then `record` is its last state, and is stored.
+
+        Raises:
+            StorageError: It has ended, and the store cannot be written now: another call, or `record_later`, stores the same.
+        """
+        if self._ended is None:
+            assert self._run is not None
+            result = self._run.poll()
+            if result is None:
+                self._look_whether_cancelled()
+                return False
+            failpoint("jobs.run.ended")
+            # Kept: where the store cannot be written now, the same is recorded later.
+            self._ended = {
+                "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
+                "ended_ms": self._clock.now_ms(),
+            }  # fmt: skip
+        self.record = self._store.end_run(self.record.id, **self._ended) or replace(self.record, **self._ended)
         failpoint("jobs.run.settled")
         return True
+
+    def _look_whether_cancelled(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _CANCEL_INTERVAL_S:
+            self._looked_s = now_s
+            if self._is_cancelled():
+                self.end("cancelled", "cancelled")
 
     def _is_cancelled(self) -> bool:
         try:
@@ -148,6 +162,11 @@ class RunExecution:
         """Return what `on_line` raised; None when it did not."""
         return None if self._run is None else self._run.on_line_error
 
+    @property
+    def end_state(self) -> str | None:
+        """Return the state in which it has ended, stored or not; None before."""
+        return None if self._ended is None else str(self._ended["state"])
+
     def end(self, state: str, reason: str) -> None:
         """End the run at once; `poll` then records it with this state and reason."""
         if self._run is not None:
@@ -157,7 +176,33 @@ class RunExecution:
         """End the run, if it has not ended, as whoever waits for it was interrupted; and record that."""
         if self.record.state not in ENDED:
             self.end("cancelled", "interrupted")
+            self._record_end()
+
+    def fail(self, reason: str) -> None:
+        """Record a run that could not begin as failed."""
+        self._ended = {"state": "failed", "error": reason, "ended_ms": self._clock.now_ms()}
+        self._record_end()
+
+    def _record_end(self) -> None:
+        try:
             self.poll()
+        except StorageError:
+            self.record_later()
+
+    def record_later(self) -> None:
+        """Record the end of a run as soon as its store can be written again, in the background, while this process lives."""
+        if self._recorder is None:
+            self._recorder = threading.Thread(target=self._record, name=f"fluss-record-{self.record.job}", daemon=True)
+            self._recorder.start()
+
+    def _record(self) -> None:
+        # In a lab that was deleted meanwhile nothing is made anew.
+        while self._store.path.exists():
+            try:
+                self.poll()
+                return
+            except StorageError:
+                time.sleep(_RECORD_INTERVAL_S)
 
 
 def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -21,7 +23,7 @@ from fluss_lab.errors import (
     StorageError,
     UnsupportedError,
 )
-from fluss_lab.jobs import Jobs
+from fluss_lab.jobs import Jobs, job_store
 from fluss_lab.jobs.lab_jobs import jobs_of
 from fluss_lab.jobs.run_execution import RunExecution, settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
@@ -379,6 +381,78 @@ def test_a_store_that_cannot_be_read_for_a_while_ends_no_run(scripts, tmp_path):
     gate.touch()
     wait_until(execution.poll)
     assert jobs.find_run("r1").state == "succeeded"
+
+
+@contextmanager
+def held_store(jobs, monkeypatch):
+    """Within the block the store can be read and not written, as on a full disk."""
+    other = sqlite3.connect(jobs.store.path, isolation_level=None, check_same_thread=False)
+    with closing(other), monkeypatch.context() as limits:
+        limits.setattr(job_store, "BUSY_TIMEOUT_S", 0.01)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["run", "start"])
+def test_a_run_whose_end_cannot_be_stored_is_recorded_as_soon_as_it_can(scripts, tmp_path, monkeypatch, waits):
+    """It was under way for ever, for its job too, while this process lived."""
+    jobs, notebook = scripts
+    gate = tmp_path / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nreport(end=True)"
+    jobs.schedule("job", notebook, cron="@daily", parameters={"code": code})
+    with ExitStack() as held:
+
+        def open_gate(line=""):
+            held.enter_context(held_store(jobs, monkeypatch))
+            gate.touch()
+
+        if waits:
+            with pytest.raises(StorageError, match="locked") as raised:
+                jobs.run(
+                    notebook,
+                    {"code": f"print('under way', flush=True)\n{code}"},
+                    on_line=lambda line: gate.exists() or open_gate(),
+                )
+            assert "itself succeeded" in raised.value.__notes__[0]
+            run = jobs.history()[0]
+        else:
+            run = jobs.start("job")
+            open_gate()
+            wait_until(lambda: run_processes(run.id) == [])
+        assert run.state == "running"
+    wait_until(lambda: run.state == "succeeded")
+
+
+def test_a_run_that_cannot_begin_is_recorded_as_soon_as_it_can(scripts, monkeypatch):
+    jobs, notebook = scripts
+    with ExitStack() as held:
+        failpoints.arm("jobs.run.started", lambda: held.enter_context(held_store(jobs, monkeypatch)))
+        try:
+            with pytest.raises(StorageError, match="locked"):
+                jobs.run(notebook, {"code": "report(end=True)"})
+        finally:
+            failpoints.disarm("jobs.run.started")
+        assert jobs.history()[0].state == "queued"
+    wait_until(lambda: jobs.history()[0].state == "failed")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_stays_one_where_the_end_cannot_be_stored(scripts, monkeypatch):
+    jobs, notebook = scripts
+    main = threading.main_thread().ident
+    with ExitStack() as held:
+
+        def stop(line):
+            if line == "under way":
+                held.enter_context(held_store(jobs, monkeypatch))
+                signal.pthread_kill(main, signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            jobs.run(notebook, {"code": "print('under way', flush=True); import time; time.sleep(600)"}, on_line=stop)
+        (run,) = jobs.history()
+        assert run_processes(run.id) == []
+    wait_until(lambda: run.state == "cancelled")
 
 
 def test_a_queued_run_is_cancelled_at_once_and_a_lost_one_is_settled(jobs, notebook):
