@@ -45,12 +45,18 @@ def _garbage_collection_off() -> Iterator[None]:
 def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
     from fluss_lab.model.config.config_chain import FILE_NAME, environment_name
     from fluss_lab.model.config.option_secrets import mask_secret
+    from fluss_lab.model.config.options import CLIENT_OPTIONS
 
     values: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator:
             raise InvalidPropertyError(f"--option {pair!r}: expected KEY=VALUE")
+        if key.strip() in CLIENT_OPTIONS:
+            raise InvalidPropertyError(
+                f"--option {key.strip()}: expected a cluster option, found one of clients, which no server has; set it where the lab is "
+                f"opened: in the environment as {environment_name(key.strip())}, in {FILE_NAME} of the working directory, or as `config` of Lab.open"
+            )
         if mask_secret(key.strip(), value) != value:
             raise InvalidPropertyError(
                 f"--option {key.strip()}: a secret on a command line can be read by every user of the machine; expected it in "
@@ -165,12 +171,11 @@ def _check_options_in_force(folder: Path, given: dict[str, str]) -> None:
         InvalidPropertyError: One is unknown, or has another value; the text has both.
     """
     from fluss_lab.server import cluster
-    from fluss_lab.server.folder.read_only_lab import home_of
     from fluss_lab.server.server_options import check_server_options, options_in_force, split_options
 
     if not (asked := split_options(given).server):
         return
-    present = cluster.read_options(home_of(folder))
+    present = cluster.read_options(folder)
     has = options_in_force(present, folder)
     wanted = options_in_force(check_server_options({**present, **asked}), folder)
     if different := [key for key in asked if wanted[key] != has.get(key)]:

@@ -93,12 +93,17 @@ def read(folder: Path) -> Discovery | None:
         LabError: It cannot be parsed.
         UnsupportedError: A newer version wrote it.
     """
+    return _read(home_in_use(folder))
+
+
+def home_in_use(folder: Path) -> Path:
+    """Return where the servers of a lab write now: of a read-only lab its shadow, unless a live server can write the lab itself."""
     if (home := home_of(folder)) == folder:
-        return _read(folder)
+        return folder
     with suppress(LabError):
         if (found := _read(folder)) is not None and is_alive(found.servers[0]):
-            return found
-    return _read(home)
+            return folder
+    return home
 
 
 def _read(folder: Path) -> Discovery | None:

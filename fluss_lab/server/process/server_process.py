@@ -132,17 +132,23 @@ def check_options(folder: Path) -> None:
 def read_options(folder: Path) -> dict[str, str]:
     """Return the options of the folder's last server; empty when there was none.
 
+    Of a read-only lab they are those of the server that reads it, or read it last; before the first one, the lab's own.
+
     Raises:
         LabError: The file cannot be parsed.
         UnsupportedError: A newer version wrote it.
     """
-    path = folder / OPTIONS_FILE
+    found = _stored_options(discovery.home_in_use(folder) / OPTIONS_FILE)
+    return found if found is not None else _stored_options(folder / OPTIONS_FILE) or {}
+
+
+def _stored_options(path: Path) -> dict[str, str] | None:
     try:
         value: Any = json.loads(path.read_text())
         check_format(path, value["version"], OPTIONS_FORMAT)
         return {str(key): str(each) for key, each in value["options"].items()}
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LabError(f"{path}: expected a server's options, found something else ({error!r}); remove it") from error
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster as clusters
 from fluss_lab.server.folder import read_only_lab
 from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.server.disks import read_only
@@ -188,6 +190,27 @@ def test_a_lab_with_a_lake_is_opened_for_reading_by_several_processes(tmp_path):
             other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
             assert other.stdout.split() == [str(COUNT), "2"], other.stderr
         assert state_of(folder) == before
+
+
+def test_a_killed_server_of_a_lab_that_cannot_be_written_comes_back_with_its_own_options(tmp_path):
+    """It came back with those of the last server that could write the lab."""
+    folder = tmp_path / "lab"
+    with fl.Lab.open(folder, config={"server.grace": "100ms", "log.segment.file-size": "1mb"}) as lab:
+        lab.create_database("db")
+    with read_only(folder):
+        assert clusters.read_options(folder)["log.segment.file-size"] == "1mb"
+        mine = {"server.grace": "200ms", "log.segment.file-size": "2mb", "max.partition.num": 7}
+        with fl.Lab.open(folder, config=mine) as lab:
+            (server,) = clusters.read_discovery(folder).servers
+            options = clusters.read_options(folder)
+            assert options.items() >= {key: str(value) for key, value in mine.items()}.items()
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until(
+                lambda: (found := clusters.running_server(folder)) is not None and found.servers[0].pid != server.pid
+            )
+            assert lab.databases() == ["db"]
+            assert clusters.read_options(folder) == options
+    assert clusters.read_options(folder)["log.segment.file-size"] == "1mb"
 
 
 def test_a_server_that_can_write_the_lab_is_used_where_it_cannot_be_written(tmp_path):
