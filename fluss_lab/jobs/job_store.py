@@ -94,7 +94,7 @@ class JobStore:
             return None if db is None else _job_of_run(db, run)
 
     def add_job(self, job: JobRecord, *, replaces: bool, now_ms: int | None = None) -> JobRecord:
-        """Enter a job; its id is given here. Queued runs of one that it replaces are recorded as cancelled.
+        """Enter a job; its id is given here. Of one that it replaces queued runs are recorded as cancelled, and it stays paused.
 
         Raises:
             AlreadyExistsError: There is one of that name, and it is not to be replaced.
@@ -109,7 +109,8 @@ class JobStore:
                 _cancel_queued(db, present, now_ms)
                 _drop_job(db, present)
             entered = db.execute("INSERT INTO jobs (name, record) VALUES (?, '')", (job.name,))
-            made = replace(job, id=int(entered.lastrowid or 0))
+            paused_ms = job.paused_ms if present is None else present.paused_ms
+            made = replace(job, id=int(entered.lastrowid or 0), paused_ms=paused_ms)
             _put_job(db, made)
             return made
 

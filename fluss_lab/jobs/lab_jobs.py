@@ -112,7 +112,7 @@ class Jobs:
             time_zone: IANA name of the zone of `cron`; None: the system's. Times of day that summer time skips are due right behind
                 the gap, those that it repeats are due once (again where the minute begins with ``*``); schedules of every hour
                 follow real time.
-            replace: Whether a job of that name is replaced; its history stays, what is queued is cancelled.
+            replace: Whether a job of that name is replaced; its history stays, what is queued is cancelled, a paused one stays paused.
 
         Raises:
             InvalidError: What cannot be run is refused now; the text names it. Nothing was entered.

@@ -71,9 +71,11 @@ def test_pause_and_resume_are_noted(store):
     store.add_job(make_job(), replaces=False)
     assert store.set_paused("job", 10, paused=True).paused_ms == 10
     assert store.set_paused("job", 20, paused=True).paused_ms == 10
+    assert store.add_job(make_job(cron="@hourly"), replaces=True).paused_ms == 10, "a replaced one stays paused"
     resumed = store.set_paused("job", 30, paused=False)
     assert (resumed.paused_ms, resumed.resumed) == (None, (10, 30))
     assert store.set_paused("job", 40, paused=False) == resumed
+    assert store.add_job(make_job(), replaces=True).paused_ms is None
 
 
 def test_a_removed_job_takes_its_queued_runs_along(store):
