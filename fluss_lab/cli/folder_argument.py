@@ -26,8 +26,15 @@ class FolderPath(click.Path):
         """Return the argument as a path."""
         try:
             folder = Path(value).expanduser()
+            folder.absolute()
         except RuntimeError:
             self.fail(f"{str(value)!r}: there is no such user", param, ctx)
+        except FileNotFoundError:
+            self.fail(
+                f"{str(value)!r}: the working directory was removed; change to another one, or give an absolute path",
+                param,
+                ctx,
+            )
         return super().convert(folder, param, ctx)
 
 

@@ -144,7 +144,15 @@ def _checked_target(path: str | Path) -> Path:
     text = os.fspath(path)
     if not text or "\0" in text:
         raise InvalidRequestError(f"to_parquet: expected the path of a file or folder, found {text!r}")
-    target = Path(text).expanduser().absolute()
+    try:
+        target = Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidRequestError(f"to_parquet: {text[:200]!r}: there is no such user, or he has no home") from error
+    except FileNotFoundError as error:
+        raise InvalidRequestError(
+            f"to_parquet: {text[:200]!r}: the working directory of this process was removed; change to another one, or give an absolute "
+            "path"
+        ) from error
     if not target.name or target.name == "..":
         raise InvalidRequestError(f"to_parquet: {text!r} is no name of a file or folder to be made")
     try:

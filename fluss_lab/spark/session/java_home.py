@@ -74,11 +74,13 @@ def find_java(env: Mapping[str, str] | None = None, shim_folder: Path | None = N
         shim_folder: Where the launcher goes; default: a cache of this user, readable by no other.
 
     Raises:
-        JavaNotFoundError: None serves. The text lists what was looked at and found, and what to install.
+        JavaNotFoundError: None serves. The text lists what was looked at and found, and what to install. Or none can start here: the
+            working directory was removed.
 
     Cost: one start of each Java looked at, about 0.2 s.
     """
     env = os.environ if env is None else env
+    _check_working_directory()
     passed_over: list[str] = []
     for source, place, java in _candidates(env):
         if java is None:
@@ -93,6 +95,17 @@ def find_java(env: Mapping[str, str] | None = None, shim_folder: Path | None = N
             return JavaHome(_write_shim(java, env, shim_folder), version, source, java, tuple(passed_over))
     looked = "\n".join(f"  {line}" for line in passed_over)
     raise JavaNotFoundError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found.\n{looked}\n{_INSTALL}")
+
+
+def _check_working_directory() -> None:
+    """Refuse a working directory that was removed: each Java would look broken."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise JavaNotFoundError(
+            "Spark needs Java, and no Java starts where the working directory of this process was removed: change to another one, for "
+            "instance by os.chdir(os.path.expanduser('~'))"
+        ) from error
 
 
 def _candidates(env: Mapping[str, str]) -> Iterator[tuple[str, str, Path | None]]:

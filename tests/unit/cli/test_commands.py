@@ -84,6 +84,18 @@ def test_status_without_a_server_is_exit_code_3(folder):
     assert not folder.exists()
 
 
+def test_where_the_working_directory_was_removed_a_relative_folder_is_refused(folder, monkeypatch):
+    gone = folder.parent / "gone"
+    gone.mkdir(parents=True)
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (("status",), ("up", "mine"), ("tables", "-f", "mine"), ("doctor",)):
+        refused = call(*words)
+        assert refused.code == 2
+        assert "the working directory was removed" in refused.err
+    assert call("status", folder).code == 3
+
+
 def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     run("up", folder, "--option", "log.segment.file-size=1mb")
     found, options = cluster.read_discovery(folder), cluster.read_options(folder)
@@ -117,6 +129,10 @@ def test_up_refuses_options_that_the_running_server_does_not_have(folder):
     ):  # fmt: skip
         assert part in refused.err
     assert call("up", folder, "--option", "log.durabilty=fsync").code == 1
+    refused = call("up", folder, "--option", "client.time-zone=UTC")
+    assert (refused.code, refused.out) == (1, "")
+    assert "expected a cluster option, found one of clients" in refused.err
+    assert "FLUSS_LAB_CLIENT_TIME_ZONE" in refused.err
     assert cluster.read_options(folder) == has
     assert lease_holder(folder) is None
 

@@ -209,6 +209,18 @@ def test_what_is_not_ours_is_never_replaced(tmp_path, path, error):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_path_that_names_no_place_is_refused_in_words(tmp_path, monkeypatch):
+    with pytest.raises(errors.InvalidRequestError, match="there is no such user"):
+        write_parquet(Rows(1), "~nobody-of-this-name/x.parquet")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(errors.InvalidRequestError, match="the working directory of this process was removed"):
+        write_parquet(Rows(1), "x.parquet")
+    assert write_parquet(Rows(1), tmp_path / "x.parquet").rows == 1
+
+
 def test_memory_is_of_a_row_group(tmp_path):
     assert row_export.ROW_GROUP_ROWS < 1 << 17
     rows = Rows(1000, batch=100)

@@ -3,7 +3,7 @@
 import pytest
 
 import fluss_lab as fl
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import InvalidRequestError, JavaNotFoundError
 
 
 @pytest.mark.parametrize("folder", ["", "a\0b", "bad\udcff", "~nobody-of-this-name/lab"])
@@ -24,5 +24,8 @@ def test_where_the_working_directory_was_removed_a_lab_is_opened_by_its_path(tmp
     with pytest.raises(InvalidRequestError, match="the working directory of this process was removed"):
         fl.Lab.open("lab")
     with fl.Lab.open(tmp_path / "lab", config={"server.grace": "100ms"}) as lab:
-        # No Java starts there.
-        assert {row["check"] for row in lab.doctor() if not row["ok"]} <= {"java"}
+        (java,) = [row for row in lab.doctor() if not row["ok"]]
+        assert java["check"] == "java"
+        assert "the working directory of this process was removed" in java["found"]
+        with pytest.raises(JavaNotFoundError, match="the working directory of this process was removed"):
+            lab.start_spark()
