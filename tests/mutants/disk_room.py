@@ -143,7 +143,7 @@ DISK_ROOM = (
     ),
     Mutant(
         "shadow_beside_a_living_server", "P11", "fluss_lab/server/process/discovery.py",
-        "        if (found := _read(folder)) is not None and is_alive(found.servers[0]):\n            return found\n",
+        "        if (found := _read(folder)) is not None and is_alive(found.servers[0]):\n            return folder\n",
         "        _read(folder)\n",
         (f"{IN_READ_ONLY}::test_a_server_that_can_write_the_lab_is_used_where_it_cannot_be_written",),
     ),
