@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -101,6 +102,8 @@ class ClusterClient(Closing):
         self.closed = Flag()
         self._pid = -1
         self._start()
+        me = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _leave(me))
 
     def _start(self) -> None:
         """Begin afresh in this process: channels and locks of a parent process are of no use."""
@@ -109,7 +112,7 @@ class ClusterClient(Closing):
         #: By the coordinator's address, and host and port of a tablet server as the coordinator gives them; None: itself.
         self._links: dict[tuple[ServerAddress, tuple[str, int] | None], _Link] = {}
         self._address: ServerAddress | None = None
-        self._metadata = Metadata()
+        self._metadata = Metadata(getattr(self, "_metadata", None))
         self._storage: LakeStorage | None = None
         #: By table id.
         self._pinned: dict[int, LakeStorage] = {}
@@ -452,6 +455,12 @@ class ClusterClient(Closing):
             call_timeout_s=timeout_s, trust=address.trust(), idle_s=self._idle_s,
         )  # fmt: skip
         return _Link(channel, channel.coordinator(), channel.tablet_server())
+
+
+def _leave(reference: weakref.ref[ClusterClient]) -> None:
+    """In a forked child: what is open over a connection has its threads in the parent only."""
+    if (client := reference()) is not None:
+        client.open_resources.leave()
 
 
 class _RetryingCoordinator:

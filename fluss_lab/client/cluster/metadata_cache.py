@@ -29,14 +29,18 @@ _TEXT_LENGTH_MAX: Final = 64 << 10
 
 
 class Metadata:
-    """A cache, safe in any thread. What it says may be outdated: the servers refuse what is wrong."""
+    """A cache, safe in any thread. What it says may be outdated: the servers refuse what is wrong.
 
-    def __init__(self) -> None:
+    Args:
+        parent: Of the process that this one was forked off from: which tables have been met. None: there is none.
+    """
+
+    def __init__(self, parent: Metadata | None = None) -> None:
         self._lock = threading.Lock()
         self._servers: dict[int, tuple[str, int]] = {}
         #: None: the bucket is known, but no server holds it at present.
         self._leaders: dict[TableBucket, int | None] = {}
-        self._paths: dict[int, TablePath] = {}
+        self._paths: dict[int, TablePath] = {} if parent is None else dict(parent._paths)
         self._partitions: dict[int, dict[str, PartitionInfo]] = {}
         #: By table id and schema id. They never change.
         self._schemas: dict[tuple[int, int], Schema] = {}

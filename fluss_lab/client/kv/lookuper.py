@@ -272,10 +272,15 @@ class Lookuper(Closing):
                     raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
                 if self._pool is None:
                     self._pool = WorkPool(CALLS_AT_ONCE, f"lookup-{self._info.path}")
-                    self._connection.open_resources.add(self, self.close)
+                    self._connection.open_resources.add(self, self.close, self._leave)
                 under_way = [self._pool.submit(call) for call in calls]
             for each in under_way:
                 each.result()
+
+    def _leave(self) -> None:
+        """In a forked child: the threads are the parent's; others are started here."""
+        self._pool, self._starting = None, threading.Lock()
+        self._shared = SharedCalls(self._look_up)
 
     def _taken(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
         """Return the rows at positions of all that was found; -1 stands for no row."""

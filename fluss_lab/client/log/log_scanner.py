@@ -164,6 +164,8 @@ class LogScanner(Closing):
 
     def close(self) -> None:
         """Stop fetching; what was fetched ahead is dropped, and a poll under way ends. Twice is fine."""
+        if self._positions.is_left:
+            return
         with Held():
             self._closing.set()
             self._positions.close()
@@ -330,6 +332,11 @@ class LogScanner(Closing):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
+        if self._positions.is_left:
+            raise InvalidRequestError(
+                f"scan of {self._info.path}: the scanner began before this process was forked off, and its threads are the other's; "
+                "open a new one here, from `positions()` there"
+            )
         if self._closing.is_set():
             raise InvalidRequestError(f"scan of {self._info.path}: the scanner is closed; open a new one")
 
@@ -348,7 +355,9 @@ class LogScanner(Closing):
         with Held():
             self._positions.put(positions)
             if positions and self._fetcher is None:
-                self._connection.open_resources.add(self._positions, partial(_end, self._closing, self._positions))
+                self._connection.open_resources.add(
+                    self._positions, partial(_end, self._closing, self._positions), self._positions.leave
+                )
                 self._fetcher = LogFetcher(
                     self._connection, self._info, self._projection, self._positions,
                     previous_offsets=self._previous_offsets,

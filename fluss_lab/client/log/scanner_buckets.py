@@ -111,6 +111,8 @@ class ScannedBuckets:
         self._bytes = 0
         self._closed = False
         self._abandoned = False
+        #: In a forked child: the threads that fetch are the parent's.
+        self.is_left = False
         self._ended: FlussError | None = None
         #: The server that each fetcher's thread is busy with.
         self._fetching: dict[int, int] = {}
@@ -149,6 +151,12 @@ class ScannedBuckets:
     def abandon(self) -> None:
         """Have the threads end when they look next. Takes no lock: it may be called wherever memory is freed."""
         self._abandoned = True
+
+    def leave(self) -> None:
+        """In a forked child: have nothing any more."""
+        self.is_left = self._closed = True
+        self._changed = Monitor()
+        self._queue, self._positions = deque(), {}
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 

@@ -92,14 +92,12 @@ class TableWriter:
         self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
         self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
         self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
-        buffer_bytes = WRITER_BUFFER_SIZE.of(connection.options)
-        timeout_s = connection.request_timeout_ms / 1000
-        self._accumulator = RecordAccumulator(buffer_bytes, self._batch_bytes, timeout_s, kind.batches_max)
+        self._accumulator = self._new_accumulator()
         self._queueing = threading.Lock()
         self._writer_id: int | None = None
         self._router: Router | None = None
         self._sender: BatchSender | None = None
-        self._closed = self._is_abandoned = False
+        self._closed = self._is_abandoned = self._is_left = False
         #: Of rows given one at a time; None before the first, or where they are calls like any others.
         self._single: RowGatherer[Any] | None = None
         connection.remember(info)
@@ -170,10 +168,11 @@ class TableWriter:
         """Finish what an interrupt stopped or a failure left, each row once; see `WriteInterruptedError.settle`."""
         started = time.monotonic()
         with Held():
+            self._check_process()
             if self._is_abandoned:
                 raise InvalidRequestError(f"{self._what}: what was not acknowledged is abandoned; write it anew")
             if self._closed and (self._accumulator.reopen() or self._gathered):
-                self._connection.open_resources.add(self, self.close)
+                self._connection.open_resources.add(self, self.close, self._leave)
                 self._sender = self._new_sender()
             try:
                 error = self._settled()
@@ -316,11 +315,25 @@ class TableWriter:
         Args:
             hears: Whether what an earlier call failed with is raised, if nobody has heard of it.
         """
+        self._check_process()
         if self._closed:
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
         if hears and (error := self._accumulator.take_failure()) is not None:
             raise type(error)(f"{error}; that was an earlier call: of this one nothing was sent")
         self._prepared()
+
+    def _leave(self) -> None:
+        """In a forked child: the threads are the parent's, as is what is queued. From here on this one is closed, and has no rows."""
+        self._closed = self._is_left = True
+        self._accumulator, self._queueing = self._new_accumulator(), threading.Lock()
+        self._sender = self._single = None
+
+    def _check_process(self) -> None:
+        if self._is_left:
+            raise InvalidRequestError(
+                f"{self._what}: the writer was opened before this process was forked off, and its threads are the other's, which "
+                "goes on with it; open a new one here"
+            )
 
     def _queue_rows(
         self, future: WriteFuture, batches: Sequence[pa.RecordBatch], change: ChangeType, started: float
@@ -346,11 +359,16 @@ class TableWriter:
     def _prepared(self) -> Router:
         if self._router is None:
             self._writer_id = self._new_writer_id()
-            self._connection.open_resources.add(self, self.close)
+            self._connection.open_resources.add(self, self.close, self._leave)
             self._sender = self._new_sender()
             # Writer ids ascend by one, so that writers made one after another begin at one bucket after another.
             self._router = Router(self._info.descriptor, self._writer_id)
         return self._router
+
+    def _new_accumulator(self) -> RecordAccumulator:
+        buffer_bytes = WRITER_BUFFER_SIZE.of(self._connection.options)
+        timeout_s = self._connection.request_timeout_ms / 1000
+        return RecordAccumulator(buffer_bytes, self._batch_bytes, timeout_s, self._kind.batches_max)
 
     def _new_sender(self) -> BatchSender:
         return BatchSender(self._connection, self._info, self._accumulator, self._kind, self._new_writer_id)

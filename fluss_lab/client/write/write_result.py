@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from fluss_lab.display import Grid, card
 from fluss_lab.display.card import CARD_ROWS_MAX
-from fluss_lab.errors import FlussError
+from fluss_lab.errors import FlussError, InvalidRequestError
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model.names import BucketKey
 
@@ -69,6 +70,7 @@ class WriteFuture(Future[WriteResult]):
     def __init__(self) -> None:
         super().__init__()
         self.looked_at = False
+        self._pid = os.getpid()
 
     def cancel(self) -> bool:
         """Return False."""
@@ -81,6 +83,7 @@ class WriteFuture(Future[WriteResult]):
             ServerUnavailableError: No server acknowledged in time; whether rows were written is not known.
             FlussError: The server refused the rows.
             TimeoutError: `timeout` seconds went by; the writing goes on.
+            InvalidRequestError: In a process that was forked off meanwhile, where nobody settles it.
         """
         with self._waited(timeout):
             return super().result(0)
@@ -106,6 +109,10 @@ class WriteFuture(Future[WriteResult]):
     def _waited(self, timeout: float | None) -> Iterator[None]:
         with Held():
             if not self.done():
+                if os.getpid() != self._pid:
+                    raise InvalidRequestError(
+                        "this write is of the process that this one was forked off from, and is settled there; wait for it there"
+                    )
                 settled = Flag()
                 super().add_done_callback(lambda _: settled.set())
                 settled.wait(timeout)
