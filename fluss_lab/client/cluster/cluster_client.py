@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
@@ -30,6 +30,7 @@ from fluss_lab.errors import (
     NotLeaderError,
     ServerUnavailableError,
     UnavailableError,
+    UnsupportedError,
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, SupportsPinnedReads, lake_storage
@@ -129,6 +130,12 @@ class ClusterClient(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else str(self._address or "not yet connected")
         return f"<{type(self).__name__} {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "a connection, and with it labs, tables, scans, writers and scanners, is of the process that opened it, and is not pickled: "
+            "open the lab in the other process too, by Lab.open or Lab.connect (in Spark's tasks read and write by the data source fluss)"
+        )
 
     def close(self) -> None:
         """Close the channels. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""

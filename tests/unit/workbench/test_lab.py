@@ -1,5 +1,6 @@
 """A lab as a person uses it, over a server process of its own; Spark is in tests/spark."""
 
+import pickle
 import time
 
 import pandas as pd
@@ -306,3 +307,12 @@ def test_what_is_dropped_or_closed_is_shown_all_the_same(lab):
         assert repr(thing)
         assert getattr(thing, "_repr_html_", thing.__repr__)()
     assert "closed" in other._repr_html_()
+
+
+def test_labs_and_tables_are_not_pickled_and_it_is_said_what_to_do(lab, table):
+    """As in a function of Spark that names one."""
+    for each in (lab, table, table.scan(), table.changelog(), lab.connection):
+        with pytest.raises(errors.UnsupportedError, match="is of the process that opened it"):
+            pickle.dumps(each)
+    point = table.read_point()
+    assert pickle.loads(pickle.dumps(point)).to_json() == point.to_json()
