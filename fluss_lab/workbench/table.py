@@ -293,9 +293,9 @@ class Table:
 
     def __getitem__(self, columns: str | list[str]) -> Any:
         """Return a column to make conditions of (``where=flights["delay"] > 60``), or a scan of some (``flights[["delay"]]``)."""
-        if isinstance(columns, list):
-            return self.scan(columns)
-        return pc.field(self.info.schema.column(columns).name)
+        if isinstance(columns, str) or columns is None:
+            return pc.field(self.info.schema.column(columns).name)
+        return self.scan(columns)
 
     __iter__ = None  # neither rows nor columns: `scan().to_batches()`, `schema.names`
 

@@ -191,8 +191,8 @@ class CsvFiles:
         encoding = "utf-8-sig" if self._encoding.lower().replace("-", "") == "utf8" else self._encoding
         try:
             return io.TextIOWrapper(pa.input_stream(str(path)), encoding=encoding, newline="")
-        except LookupError as error:
-            raise InvalidRequestError(f"encoding: {error}") from error
+        except (LookupError, ValueError) as error:  # also of a name that can be none
+            raise InvalidRequestError(f"encoding {self._encoding[:60]!r}: {error}") from error
 
     def _header(self, path: Path) -> list[str]:
         rows = csv.reader(io.StringIO(self._head(path), newline=""), delimiter=self._delimiter)

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 import pytest
@@ -81,6 +82,10 @@ def test_columns_make_conditions_and_scans(lab):
     assert flights.scan(where=(flights["delay"] > 20) & (flights["dest"] == "ATL")).count() == 4
     assert flights["delay"].equals(pc.field("delay"))
     assert flights[["delay", "id"]].to_arrow().schema.names == ["delay", "id"]
+    assert flights["delay", "id"].schema.names == flights[pd.Index(["delay", "id"])].schema.names == ["delay", "id"]
+    for wrong in (5, None, pd.DataFrame({"id": [1]}), b"id", np.array([[1]])):
+        with pytest.raises(InvalidSchemaError):
+            flights[wrong].schema  # noqa: B018
     for name in ("nope", "", 3, None):
         with pytest.raises(InvalidSchemaError):
             flights[name]

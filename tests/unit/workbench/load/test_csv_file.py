@@ -139,6 +139,12 @@ def test_what_is_no_table_is_refused_by_row_and_column(tmp_path, text, error, wo
     assert words in str(raised.value)
 
 
+@pytest.mark.parametrize("encoding", ["nope", "", "a\0b", "\ud800", "hex"])
+def test_what_is_no_encoding_is_refused_by_its_name(tmp_path, encoding):
+    with pytest.raises(InvalidRequestError, match="encoding '"):
+        source(tmp_path, "a,b\n1,2\n", encoding=encoding).examine(ColumnPlan())
+
+
 def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1 << 16)
     with pytest.raises(InvalidRecordError, match=r"longer than|not closed"):
