@@ -265,6 +265,8 @@ class Attachment(Closing):
             return None
         try:
             found = discovery.read(self.folder)
+            if found is not None and found.servers[0].port != place.port:
+                found = None  # of a server in another folder that took the place of this one's
             channel = Channel(place.host, place.port, place.token, call_timeout_s=CLOSE_TIMEOUT_S, trust=place.trust)
             try:
                 request = pb.StopClusterRequest(only_attached=[session_id, *sessions])

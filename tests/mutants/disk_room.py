@@ -142,6 +142,18 @@ DISK_ROOM = (
         (f"{IN_READ_ONLY}::test_a_shadow_that_others_may_use_is_refused",),
     ),
     Mutant(
+        "writes_into_a_folder_that_is_gone", "P13", "fluss_lab/server/folder/disk_reserve.py",
+        "        if _identity_of(self._folder) != self._identity:\n",
+        "        if False:\n",
+        ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
+    ),
+    Mutant(
+        "discovery_file_of_another_lab_removed", "P13", "fluss_lab/server/process/discovery.py",
+        "    if own is not None:\n",
+        "    if False:\n",
+        ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
+    ),
+    Mutant(
         "shadow_beside_a_living_server", "P11", "fluss_lab/server/process/discovery.py",
         "        if (found := _read(folder)) is not None and is_alive(found.servers[0]):\n            return folder\n",
         "        _read(folder)\n",

@@ -48,6 +48,7 @@ class DiskReserve:
         self._folder = folder
         self._path = folder / RESERVE_FILE
         self._size = size
+        self._identity = _identity_of(folder)
         self._lock = threading.Lock()
         self._problem = ""
 
@@ -75,14 +76,19 @@ class DiskReserve:
         return found is not None and found < self._size
 
     def check(self, what: str) -> None:
-        """Refuse to write while the reserve is short.
+        """Refuse to write while the reserve is short, or where the folder is no longer at its path.
 
         Args:
             what: What was not done; the message begins with it.
 
         Raises:
-            StorageError: It is short.
+            StorageError: It is short; or what would be written would be gone with the folder, or be in another one.
         """
+        if _identity_of(self._folder) != self._identity:
+            raise StorageError(
+                f"{what}: the lab's folder is no longer at {self._folder}: it was removed, moved or replaced while its server ran; "
+                "put it back, or close the lab, which ends the server"
+            )
         if self.is_short:
             raise StorageError(
                 f"{what}: the disk of {self._folder} is full, the rest of its reserve ({DISK_RESERVE.key}) is for reading "
@@ -228,6 +234,15 @@ class DiskReserve:
             # Freeing the reserve helps against no other error.
             return not is_full(error)
         return True
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one at its path; None when there is none."""
+    try:
+        found = os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_full(error: OSError) -> bool:

@@ -79,9 +79,20 @@ def write(folder: Path, *servers: ServerEntry, ephemeral: bool) -> None:
     write_json_atomic(folder / DISCOVERY_FILE, value, mode=0o600)
 
 
-def remove(folder: Path) -> None:
-    """Remove the file: the servers end on request."""
-    (home_of(folder) / DISCOVERY_FILE).unlink(missing_ok=True)
+def remove(folder: Path, own: ServerEntry | None = None) -> None:
+    """Remove the file: the servers end on request.
+
+    Args:
+        folder: The lab's folder.
+        own: The coordinator's process that ends; the file of another one, whose folder took the place of this one's, stays.
+            None: whoever's it is.
+    """
+    home = home_of(folder)
+    if own is not None:
+        with suppress(LabError):
+            if (found := _read(home)) is None or (found.servers[0].pid, found.servers[0].port) != (own.pid, own.port):
+                return
+    (home / DISCOVERY_FILE).unlink(missing_ok=True)
 
 
 def read(folder: Path) -> Discovery | None:

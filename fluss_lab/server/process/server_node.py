@@ -240,8 +240,9 @@ class ServerNode:
 
     def _unpublish(self) -> None:
         with self._publishing:
-            self._is_public = False
-            discovery.remove(self.folder)
+            if self._is_public:
+                self._is_public = False
+                discovery.remove(self.folder, self._entry())
 
     def _entry(self) -> discovery.ServerEntry:
         host, port = self.address

@@ -4,17 +4,20 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from fluss_lab.errors import CorruptDataError, FlussError, LabError
+import fluss_lab as fl
+from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server import cluster
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.process import discovery
+from fluss_lab.server.process import server_process as cluster_process
 from fluss_lab.testing import EmbeddedCluster
 
 FIRST, SECOND = TablePath("db", "first"), TablePath("db", "second")
@@ -55,6 +58,39 @@ def test_a_copy_of_a_running_lab_is_another_lab(tmp_path):
             other.connection.admin().drop_table(FIRST)
             assert other.address.port != running.address.port
         assert values(running, FIRST) == [1] * 10
+
+
+@pytest.mark.parametrize(
+    "leave", [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved"))], ids=["removed", "moved"]
+)
+def test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone(tmp_path, leave):
+    """Its writes were acknowledged and lost, and when it ended nobody found the other one's server any more."""
+    folder, patient = tmp_path / "lab", {"server.grace": "10s"}
+    first = fl.Lab.open(folder, config=patient)
+    first.create_database("db")
+    table = first.create_table("db.first", rows=[{"x": 1}])
+    keyed = first.create_table("db.keyed", rows=[{"x": 1}], primary_key=["x"])
+    leave(folder)
+    calls = [
+        lambda: table.append([{"x": 2}]), lambda: keyed.upsert([{"x": 2}]), lambda: keyed.delete([{"x": 1}]),
+        lambda: first.create_table("db.second", {"x": "int"}), lambda: first.create_database("more"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(StorageError, match="the lab's folder is no longer at"):
+            call()
+    assert not folder.exists()
+    with fl.Lab.open(folder, config=patient) as second:
+        second.create_database("db")
+        other = second.create_table("db.first", rows=[{"x": 7}])
+        with pytest.raises(StorageError, match="the lab's folder is no longer at"):
+            table.append([{"x": 2}])
+        found = cluster.read_discovery(folder)
+        began_s = time.monotonic()
+        first.close()
+        assert time.monotonic() - began_s < cluster_process.STOP_TIMEOUT_S / 2
+        assert cluster.read_discovery(folder) == found
+        other.append([{"x": 8}])
+        assert other.scan().to_arrow()["x"].to_pylist() == [7, 8]
 
 
 def test_a_lab_that_was_moved_or_is_known_by_another_name_is_the_same(tmp_path):
