@@ -147,7 +147,7 @@ def _checked_target(path: str | Path) -> Path:
     try:
         target = Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise InvalidRequestError(f"to_parquet: {text[:200]!r}: there is no such user, or he has no home") from error
+        raise InvalidRequestError(f"to_parquet: {text[:200]!r}: there is no such user, or it has no home") from error
     except FileNotFoundError as error:
         raise InvalidRequestError(
             f"to_parquet: {text[:200]!r}: the working directory of this process was removed; change to another one, or give an absolute "

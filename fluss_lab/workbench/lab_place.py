@@ -74,7 +74,7 @@ def _absolute(expected: str, given: str | Path) -> Path:
         return Path(given).expanduser().absolute()
     except RuntimeError as error:
         raise InvalidRequestError(
-            f"{expected}, found {str(given)!r}: there is no such user, or he has no home"
+            f"{expected}, found {str(given)!r}: there is no such user, or it has no home"
         ) from error
     except FileNotFoundError as error:
         raise InvalidRequestError(

@@ -128,7 +128,7 @@ def _file_source(text: str | bytes, options: SourceOptions) -> RowSource:
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:
-        raise InvalidRequestError(f"load: {text[:200]!r}: there is no such user, or he has no home") from error
+        raise InvalidRequestError(f"load: {text[:200]!r}: there is no such user, or it has no home") from error
     try:
         paths = _files(path, options.format)
     except OSError as error:
