@@ -2,8 +2,8 @@
 
 ``spark.read.format("fluss").option("table", "nyc.flights").load()``. A frame (or ``CREATE TEMPORARY VIEW v USING fluss
 OPTIONS (table 'nyc.flights')``) takes its read point at its first query and keeps it, unless options pin one; ``CREATE TABLE
-t USING fluss OPTIONS (table 'nyc.flights')``, and views over that, take a new one for each query. Spark makes the objects
-here in processes of its own: on the driver's machine to plan, on executors to read. The first of them only makes the
+t USING fluss OPTIONS (table 'nyc.flights')``, and views over that, take a new one for each query, and are not written to. Spark
+makes the objects here in processes of its own: on the driver's machine to plan, on executors to read. The first of them only makes the
 object: this module imports what the others need when they need it.
 """
 
@@ -72,13 +72,13 @@ class FlussDataSource(DataSource):
         """Return the writer of a batch."""
         from fluss_lab.spark.sink.table_sink import FlussBatchWriter
 
-        return FlussBatchWriter(self._parse(schema), schema, overwrite)
+        return FlussBatchWriter(self._written(), schema, overwrite)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
         from fluss_lab.spark.sink.table_sink import FlussStreamWriter
 
-        return FlussStreamWriter(self._parse(schema), schema, overwrite)
+        return FlussStreamWriter(self._written(), schema, overwrite)
 
     def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
         from fluss_lab.spark.source.source_options import parse_options
@@ -87,6 +87,19 @@ class FlussDataSource(DataSource):
         if not given and schema is not None and schema.fields and _OPTIONS in schema.fields[0].metadata:
             given = json.loads(schema.fields[0].metadata[_OPTIONS])
         return parse_options(given, self.defaults)
+
+    def _written(self) -> SourceOptions:
+        """Return the options of a write: a frame's schema may have another table's, which it was read from."""
+        from fluss_lab.errors import InvalidPropertyError
+        from fluss_lab.spark.source.source_options import parse_options
+
+        if not self._given:
+            raise InvalidPropertyError(
+                "format fluss: a write: expected the option table, as 'database.table', found no options: Spark passes on none of a "
+                'CREATE TABLE ... USING fluss. Write a frame, as frame.write.format("fluss").mode("append").option("table", '
+                "\"database.table\").save(), or insert into a CREATE TEMPORARY VIEW ... USING fluss OPTIONS (table 'database.table')"
+            )
+        return parse_options(self._given, self.defaults)
 
 
 def source_type(defaults: Mapping[str, str]) -> type[FlussDataSource]:

@@ -389,5 +389,29 @@ def test_tables_of_sparks_catalog_are_fresh_and_frames_stay(session, cluster, cl
         session.sql("drop table fresh_flights")
 
 
+def test_rows_of_one_table_are_never_written_into_it_where_another_was_meant(session, cluster, clock):
+    source, target = Flights(cluster, clock, "insert_from"), Flights(cluster, clock, "insert_into")
+    source.write(random.Random(6), 20)
+    before, rows = source.reader().read_point(), source.reader().scan().count()
+    session.sql("create table from_flights using fluss options (table 'db.insert_from')")
+    session.sql("create table into_flights using fluss options (table 'db.insert_into')")
+    session.sql("create or replace temporary view into_view using fluss options (table 'db.insert_into')")
+    try:
+        for write in (
+            lambda: session.sql("insert into into_flights select * from from_flights"),
+            lambda: session.sql("insert into into_flights values (1, '2013-02', 1, 1, 'ATL')"),
+            lambda: session.table("from_flights").write.insertInto("into_flights"),
+            lambda: session.table("from_flights").write.format("fluss").mode("append").save(),
+        ):
+            with pytest.raises(Exception, match=r"expected the option table.*found no options.*Write a frame"):
+                write()
+        session.sql("insert into into_view select * from from_flights")
+        assert source.reader().read_point().stops == before.stops
+        assert target.reader().scan().count() == rows
+    finally:
+        session.sql("drop table from_flights")
+        session.sql("drop table into_flights")
+
+
 def _count(session, name):
     return session.sql(f"select count(*) from {name}").first()[0]
