@@ -86,6 +86,14 @@ SOURCE = (
         (f"{IN_STREAM_LOSSES}::test_a_table_of_a_lab_that_was_made_anew_is_refused",),
     ),
     Mutant(
+        "stream_starts_in_another_lab",
+        "P13",
+        "fluss_lab/spark/source/stream_source.py",
+        "    if info.created_ms != expected_ms:\n",
+        "    if info.created_ms < 0:\n",
+        (f"{IN_STREAM_LOSSES}::test_a_stream_that_had_not_begun_when_its_lab_was_made_anew_is_refused",),
+    ),
+    Mutant(
         "stream_starts_in_another_partition",
         "P13",
         "fluss_lab/spark/source/stream_source.py",

@@ -64,6 +64,8 @@ NET: Final = "net"
 RANGES: Final = "ranges"
 #: Of a stream that was asked of a table: the table's id, for another one may have its path by the time the query starts.
 TABLE_ID: Final = "table.id"
+#: And when that table was made, in epoch milliseconds: a lab whose folder is made anew gives the same ids.
+TABLE_CREATED: Final = "table.created.ms"
 #: Of one whose start is offsets by partition: ids of the partitions that were meant, for others may have their names by then.
 START_PARTITIONS: Final = "start.partitions"
 #: How many tasks a read is divided among at least, when there is enough to read; default: the driver machine's cores.
@@ -73,13 +75,13 @@ ROWS_MAX: Final = "maxrowspertrigger"
 ROWS_MIN: Final = "minrowspertrigger"
 FAIL_ON_DATA_LOSS: Final = "failondataloss"
 #: Of ``spark.readStream`` only.
-STREAM_OPTIONS: Final = frozenset({ROWS_MAX, ROWS_MIN, FAIL_ON_DATA_LOSS, TABLE_ID, START_PARTITIONS})
+STREAM_OPTIONS: Final = frozenset({ROWS_MAX, ROWS_MIN, FAIL_ON_DATA_LOSS, TABLE_ID, TABLE_CREATED, START_PARTITIONS})
 #: Of writing: Spark's own option, the folder for rows on their way, and the column that says what is done with a row.
 CHECKPOINT: Final = "checkpointlocation"
 STAGING: Final = "staging"
 CHANGE_COLUMN: Final = "change.column"
 #: What only this package gives.
-_UNSAID: Final = frozenset({PATH, TLS_CA_TEXT, TLS_NAME, RANGES, TABLE_ID, START_PARTITIONS})
+_UNSAID: Final = frozenset({PATH, TLS_CA_TEXT, TLS_NAME, RANGES, TABLE_ID, TABLE_CREATED, START_PARTITIONS})
 #: Of ``spark.read``.
 READ_OPTIONS: Final = frozenset(
     {

@@ -38,10 +38,12 @@ from fluss_lab.errors import (
     InvalidPropertyError,
     InvalidSchemaError,
     PartitionNotFoundError,
+    TableNotFoundError,
     UnsupportedError,
 )
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import decode, encode
+from fluss_lab.model.times import format_moment
 from fluss_lab.read.changelog.changelog import (
     BUCKET,
     CHANGE_TYPE,
@@ -201,6 +203,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._info = info = connection.table_info(self._options.table)
             if (expected := self._options.number(source_options.TABLE_ID)) is not None:
                 check_table_id(info.path, expected, info.table_id)
+            if (created := self._options.number(source_options.TABLE_CREATED)) is not None:
+                _check_created(info, created)
             user_columns(info, self._schema)
             self._source = TableSource(connection, info, None)
             self._stream = TableStream(self._source, fail_on_data_loss=self._fails)
@@ -250,6 +254,19 @@ def user_columns(info: TableInfo, schema: T.StructType) -> list[str]:
             f"{source_options.CHANGELOG}=true, which adds the column {CHANGE_TYPE}"
         )
     return columns
+
+
+def _check_created(info: TableInfo, expected_ms: int) -> None:
+    """See that a table is the one that was made at a time.
+
+    Raises:
+        TableNotFoundError: It was made at another one.
+    """
+    if info.created_ms != expected_ms:
+        raise TableNotFoundError(
+            f"stream of table {info.path}: expected the one that was made at {format_moment(expected_ms)}, found one of the same id that "
+            f"was made at {format_moment(info.created_ms)}: it is another lab's; ask for the stream anew"
+        )
 
 
 def _check_partitions(offset: StreamOffset, meant: Collection[int]) -> None:

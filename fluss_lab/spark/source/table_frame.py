@@ -157,6 +157,7 @@ def stream_options(
         **source_options.connection_options(connection),
         source_options.TABLE: str(info.path),
         source_options.TABLE_ID: str(info.table_id),
+        source_options.TABLE_CREATED: str(info.created_ms),
         source_options.CHANGELOG: "true",
         source_options.START: start_text(info, start, time_zone),
         "failOnDataLoss": str(fail_on_data_loss).lower(),

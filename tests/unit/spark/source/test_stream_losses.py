@@ -129,6 +129,23 @@ def test_a_stream_that_had_not_begun_when_its_table_was_made_again_is_refused(ma
         query(table, **asked)
 
 
+def test_a_stream_that_had_not_begun_when_its_lab_was_made_anew_is_refused(clock, tmp_path):
+    asked = {}
+    for folder in ("first", "anew"):
+        with EmbeddedCluster(tmp_path / folder, options=OPTIONS, clock=clock) as cluster:
+            table = ModelTable(cluster, clock, "t", partitioned=False)
+            table.append_random(random.Random(27), 30, MONTHS)
+            given = stream_options(table.reader(), {0: 1}, None, None, None, True)
+            if not asked:
+                asked = {name: given[name] for name in ("table.id", "table.created.ms", "start")}
+                assert Query(cluster, str(table.path), **asked).run()
+            else:
+                assert given["table.id"] == asked["table.id"]
+                with pytest.raises(TableNotFoundError, match=r"made at .* made at .*another lab"):
+                    Query(cluster, str(table.path), **asked)
+            clock.advance(1_000)
+
+
 def test_a_stream_that_had_not_begun_when_a_partition_of_its_start_was_made_again_is_refused(make, query):
     table = make()
     table.append_random(random.Random(24), 60, MONTHS)
