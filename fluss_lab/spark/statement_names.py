@@ -32,6 +32,10 @@ _ATTRIBUTES: Final = frozenset({"UnresolvedAttribute", "UnresolvedNamedLambdaVar
 #: ``* except (...)``, and ``|> set x = ...``.
 _STAR_REPLACED: Final = "UnresolvedStarExceptOrReplace"
 _STARS: Final = frozenset({"UnresolvedStar", _STAR_REPLACED})
+#: Expressions that have a plan.
+_SUBQUERIES: Final = frozenset(
+    {"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "FunctionTableSubqueryArgumentExpression"}
+)
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _AS_OF: Final = re.compile(
     rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
@@ -79,6 +83,7 @@ class StatementNames:
         tables: Relations with two name parts.
         columns: Columns that are qualified by two parts.
         written: Relations with two name parts that it writes to.
+        streams: Relations with two name parts that it reads as streams.
         qualifiers: The name that columns of each relation are qualified by (an alias, or the last part of its name), and
             the relation's own name; empty: it is none but a subquery.
     """
@@ -86,6 +91,7 @@ class StatementNames:
     tables: list[NamedTable] = field(default_factory=list)
     columns: list[QualifiedColumn] = field(default_factory=list)
     written: list[tuple[str, ...]] = field(default_factory=list)
+    streams: list[tuple[str, ...]] = field(default_factory=list)
     qualifiers: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
 
     def contested(self) -> set[tuple[str, ...]]:
@@ -141,7 +147,7 @@ def names_in(plan: Any, text: str) -> StatementNames:
             _add_past_relation(found, node, text, alias)
             continue
         for expression in _expressions(node, kind):
-            _collect_columns(expression, found)
+            pending += [(plan, None) for plan in _collect_columns(expression, found)]
         # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
         if alias is not None and kind not in _CLAUSES:
             found.qualifiers.add((alias, ()))
@@ -157,6 +163,8 @@ def _add_relation(found: StatementNames, node: Any, alias: str | None, *, is_bar
     found.qualifiers.add((alias or path[-1], path))
     if len(path) == 2 and place is not None:
         found.tables.append(NamedTable(path, *place, bare=is_bare))
+        if node.getClass().getSimpleName() == _RELATION and node.isStreaming():
+            found.streams.append(path)
 
 
 def _add_past_relation(found: StatementNames, node: Any, text: str, alias: str | None) -> None:
@@ -184,8 +192,7 @@ def _target(node: Any) -> tuple[str, ...] | None:
 
 
 def _beside(node: Any, kind: str) -> Iterator[Any]:
-    """Yield plans that are no children: subqueries in expressions, WITH clauses, what is explained."""
-    yield from each_of(node.subqueries())
+    """Yield plans that are no children and in no expression: WITH clauses, what is explained."""
     if kind == "UnresolvedWith":
         for relation in each_of(node.cteRelations()):
             yield relation.productElement(1)
@@ -199,11 +206,14 @@ def _expressions(node: Any, kind: str) -> Iterator[Any]:
         yield from each_of(node.windowDefinitions().values().toSeq())
 
 
-def _collect_columns(expression: Any, found: StatementNames) -> None:
+def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
+    """Collect the columns of an expression; yield the plans of the subqueries in it."""
     pending = [expression]
     while pending:
         node = pending.pop()
         kind = node.getClass().getSimpleName()
+        if kind in _SUBQUERIES:
+            yield node.plan()
         if kind == _STAR_REPLACED and node.replacements().isDefined():
             pending += list(each_of(node.replacements().get()))
         if kind in _ATTRIBUTES:

@@ -94,6 +94,12 @@ def test_statements_that_write_to_a_table_say_how_it_is_done(lab, text):
         lab.sql(text)
 
 
+@pytest.mark.parametrize("text", ["select * from stream(nyc.log)", "select s.id from stream nyc.flights s"])
+def test_a_table_that_is_asked_for_as_a_stream_is_not_read_as_it_is(lab, text):
+    with pytest.raises(UnsupportedError, match=r"STREAM\(nyc\.(log|flights)\).*give the stream a name in SQL"):
+        lab.sql(text)
+
+
 def test_a_stream_s_start_is_checked_when_it_is_given(lab):
     log = lab.table("nyc.log")
     for wrong in (None, True, 1.5, ["earliest"], "soon", {0: -1}, {0: "x"}):

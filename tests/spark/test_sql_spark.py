@@ -75,6 +75,8 @@ def run(session, asked):
         ("select ( /* ( */ nyc /* . */ . flights.origin) from nyc.flights where (nyc.flights.id) = 2", [("LGA",)]),
         ("from nyc.flights |> aggregate count(*) as n group by nyc.flights.origin |> order by n", [("LGA", 1), ("JFK", 2)]),
         ("from nyc.flights |> set origin = nyc.flights.id + 1 |> where id = 2", [(2, 3)]),
+        ("from nyc.flights |> set id = (select max(nyc.planes.id) from nyc.planes) |> where origin = 'LGA'", [(3, "LGA")]),
+        ("select sum(id) over w from nyc.flights window w as (order by (select max(nyc.planes.id) from nyc.planes)) limit 1", [(6,)]),
         ("select 1", [(1,)]),
     ],
 )  # fmt: skip

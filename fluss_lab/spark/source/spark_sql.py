@@ -188,7 +188,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         args: Values of its parameters.
 
     Raises:
-        UnsupportedError: The statement writes to what `resolve` knows.
+        UnsupportedError: The statement writes to what `resolve` knows, or reads it as a stream.
         pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says; positions in messages are those
             of the text with the views' names in it.
     """
@@ -202,6 +202,11 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
                 f'frame of a SELECT: lab.sql("select ...").write.format("fluss").mode("append").option("table", "{name}")'
                 f'.save(), or use append, upsert and delete of lab.table("{name}")'
             )
+    if streams := [".".join(path) for path in found.streams if resolve(list(path)) is not None]:
+        raise UnsupportedError(
+            f"sql: STREAM is not offered for tables of the lab, found STREAM({streams[0]}); give the stream a name in SQL, as "
+            f'lab.table("{streams[0]}").stream().createOrReplaceTempView("changes"), and use that name'
+        )
     frames: dict[TableKey, DataFrame] = {}
     for path, as_of, version in dict.fromkeys(each.key for each in found.tables):
         is_past = as_of is not None or version is not None
