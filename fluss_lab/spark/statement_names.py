@@ -28,7 +28,8 @@ _WRITES: Final = {
     "MergeIntoTable": "targetTable",
 }
 #: Columns by their names; within a lambda function any name may be one of its variables.
-_ATTRIBUTES: Final = frozenset({"UnresolvedAttribute", "UnresolvedNamedLambdaVariable"})
+_VARIABLE: Final = "UnresolvedNamedLambdaVariable"
+_ATTRIBUTES: Final = frozenset({"UnresolvedAttribute", _VARIABLE})
 #: ``* except (...)``, and ``|> set x = ...``.
 _STAR_REPLACED: Final = "UnresolvedStarExceptOrReplace"
 _STARS: Final = frozenset({"UnresolvedStar", _STAR_REPLACED})
@@ -69,10 +70,18 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class QualifiedColumn:
-    """A column (or star) that is qualified by two parts: these, and where the first part and its dot stand."""
+    """A column (or star) that is qualified by two parts: these, and where the first part and its dot stand.
+
+    Attributes:
+        start: None: Spark does not say.
+    """
 
     path: tuple[str, ...]
-    start: int
+    start: int | None
+
+    def is_of(self, path: tuple[str, ...]) -> bool:
+        """Return whether it is qualified by a table's path, as Spark compares names: whatever their case."""
+        return _folded(self.path) == _folded(path)
 
 
 @dataclass(slots=True)
@@ -86,6 +95,7 @@ class StatementNames:
         streams: Relations with two name parts that it reads as streams.
         qualifiers: The name that columns of each relation are qualified by (an alias, or the last part of its name), and
             the relation's own name; empty: it is none but a subquery.
+        variables: Names of variables of lambda functions, and of columns without a qualifier within such.
     """
 
     tables: list[NamedTable] = field(default_factory=list)
@@ -93,15 +103,24 @@ class StatementNames:
     written: list[tuple[str, ...]] = field(default_factory=list)
     streams: list[tuple[str, ...]] = field(default_factory=list)
     qualifiers: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
 
     def contested(self) -> set[tuple[str, ...]]:
-        """Return the paths of tables that columns are qualified by whose last part alone may mean another relation."""
-        paths = {column.path for column in self.columns} & {table.path for table in self.tables}
+        """Return the paths of tables that columns are qualified by where the last part alone may mean something else.
+
+        That is another relation, or a variable of a lambda function, which comes before columns.
+        """
+        paths = {table.path for table in self.tables if any(column.is_of(table.path) for column in self.columns)}
         return {
             path
             for path in paths
             if any(name.lower() == path[-1].lower() and other != path for name, other in self.qualifiers)
+            or not self.variables.isdisjoint(_folded(path))
         }
+
+
+def _folded(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in path)
 
 
 def substituted(session: SparkSession, text: str) -> str:
@@ -214,10 +233,12 @@ def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
         kind = node.getClass().getSimpleName()
         if kind in _SUBQUERIES:
             yield node.plan()
-        if kind == _STAR_REPLACED and node.replacements().isDefined():
-            pending += list(each_of(node.replacements().get()))
+        if kind == _STAR_REPLACED:
+            pending += _replaced(node, found)
         if kind in _ATTRIBUTES:
             parts = tuple(each_of(node.nameParts()))
+            if kind == _VARIABLE and len(parts) == 1:
+                found.variables.add(parts[0].lower())
         elif kind in _STARS and node.target().isDefined():
             parts = (*each_of(node.target().get()), "*")
         else:
@@ -226,6 +247,13 @@ def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
         place = _place(node)
         if len(parts) >= 3 and place is not None:
             found.columns.append(QualifiedColumn(parts[:2], place[0]))
+
+
+def _replaced(star: Any, found: StatementNames) -> list[Any]:
+    """Collect the columns that a star leaves out, of which Spark keeps no place; return the expressions that replace some."""
+    excepts = [tuple(each_of(parts)) for parts in each_of(star.excepts())]
+    found.columns += [QualifiedColumn(parts[:2], None) for parts in excepts if len(parts) >= 3]
+    return list(each_of(star.replacements().get())) if star.replacements().isDefined() else []
 
 
 def _place(node: Any) -> tuple[int, int] | None:

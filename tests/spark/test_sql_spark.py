@@ -77,6 +77,12 @@ def run(session, asked):
         ("from nyc.flights |> set origin = nyc.flights.id + 1 |> where id = 2", [(2, 3)]),
         ("from nyc.flights |> set id = (select max(nyc.planes.id) from nyc.planes) |> where origin = 'LGA'", [(3, "LGA")]),
         ("select sum(id) over w from nyc.flights window w as (order by (select max(nyc.planes.id) from nyc.planes)) limit 1", [(6,)]),
+        ("select * except (nyc.flights.id) from nyc.flights where id = 2", [("LGA",)]),
+        ("select * except (nyc.flights.id, p.id) from nyc.flights join nyc.planes p on nyc.flights.id = p.id where p.id = 3",
+         [("JFK", "Airbus")]),
+        ("select transform(array(1), flights -> flights + nyc.flights.id) from nyc.flights where id = 2", [([3],)]),
+        ("select transform(array(struct(struct(7 as id) as flights)), nyc -> nyc.flights.id) from nyc.flights where id = 2", [([7],)]),
+        ("select NYC.Flights.id from nyc.flights where nyc.FLIGHTS.origin = 'LGA'", [(2,)]),
         ("select 1", [(1,)]),
     ],
 )  # fmt: skip

@@ -23,7 +23,14 @@ from fluss_lab.spark.named_relations import NamedRelations, qualified
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.source.spark_columns import quoted
 from fluss_lab.spark.source.table_frame import scan_to_spark
-from fluss_lab.spark.statement_names import StatementNames, TableKey, names_in, parsed_plan, substituted
+from fluss_lab.spark.statement_names import (
+    QualifiedColumn,
+    StatementNames,
+    TableKey,
+    names_in,
+    parsed_plan,
+    substituted,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -293,6 +300,12 @@ def _rewrite(
     """
     contested = found.contested()
     edits: list[tuple[int, int, str]] = []
+    for path in {path for path, _, _ in views} - contested:
+        places = [_first_part(text, column) for column in found.columns if column.is_of(path)]
+        if None in places:
+            contested.add(path)
+        else:
+            edits += [(*place, "") for place in places if place is not None]
     for table in found.tables:
         if (view := views.get(table.key)) is None:
             continue
@@ -305,15 +318,16 @@ def _rewrite(
         edits.append((table.start, table.stop, view))
         if is_named:
             edits.append((place, place, f" as {quoted(table.path[1])}"))
-    known = {path for path, _, _ in views} - contested
-    for column in found.columns:
-        first = _FIRST_PART.match(text, column.start) if column.path in known else None
-        if first is not None and _unquoted(first["name"]) == column.path[0]:
-            edits.append((first.start("part"), first.end(), ""))
     # A plan may have what stands once in the text several times.
     for start, stop, new in sorted(set(edits), reverse=True):
         text = text[:start] + new + text[stop:]
     return text
+
+
+def _first_part(text: str, column: QualifiedColumn) -> tuple[int, int] | None:
+    """Return where the first part of a column's name and its dot stand; None where the text does not show them."""
+    first = None if column.start is None else _FIRST_PART.match(text, column.start)
+    return None if first is None or _unquoted(first["name"]) != column.path[0] else (first.start("part"), first.end())
 
 
 def _unquoted(name: str) -> str:
