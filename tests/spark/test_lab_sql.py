@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     UnsupportedError,
 )
+from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab
 from fluss_lab.workbench.notebook.sql_magic import run_cell
@@ -335,6 +336,34 @@ def test_a_statement_reads_a_table_at_a_moment_of_its_own(lab, clause, alias):
 def test_a_moment_that_cannot_be_is_refused(lab, clause, words):
     with pytest.raises(InvalidError, match=re.escape(words)):
         lab.sql(f"select * from nyc.log {clause}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.session.timeZone": "Asia/Tokyo"},
+        {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"},
+    ],
+    ids=["without zones", "Julian"],
+)
+def test_days_and_times_are_the_same_in_a_session_that_takes_them_for_others(lab, settings):
+    times = [datetime(1, 1, 1, 12, tzinfo=UTC), *(datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in range(8))]
+    rows = [{"id": number, "day": each.date(), "at": each} for number, each in enumerate(times)]
+    table = lab.create_table(
+        "nyc.times", {"id": "int", "day": "date", "at": "timestamp_ltz(6)"}, properties=LAKE, rows=rows
+    )
+    table.tier()
+    session = lab.spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        assert sorted(scan_to_spark(session, table.scan()).toArrow().to_pylist(), key=lambda row: row["id"]) == rows
+        late = table.scan(where="at >= '2024-01-01T05:00:00Z'")
+        assert scan_to_spark(session, late).count() == late.count() == 3
+        text = "select count(*) from nyc.times timestamp as of current_timestamp()"
+        assert one(lab.sql(text, session=session)) == (len(rows),)
+    finally:
+        lab.drop_table("nyc.times")
 
 
 def test_a_session_that_finds_columns_by_name_gives_the_same_rows(lab):

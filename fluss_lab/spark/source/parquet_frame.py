@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 #: Files are given one by one: nothing is to be found out from the names of their folders. What is missing or damaged is
 #: an error, whatever the session says, and pages are compared with their checksums, which Parquet's reader in Java does
-#: only when set to.
+#: only when set to. Iceberg's days and times are of the proleptic Gregorian calendar.
 _READ_OPTIONS: Final = {
     "recursiveFileLookup": "true",
     "mergeSchema": "false",
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "parquet.page.verify-checksum.enabled": "true",
+    "datetimeRebaseMode": "CORRECTED",
 }
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
 _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"

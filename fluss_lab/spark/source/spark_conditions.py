@@ -133,7 +133,7 @@ def _literal(value: pa.Scalar) -> Column:
     dtype = value.type
     if pa.types.is_timestamp(dtype):
         text = str(value.cast(pa.timestamp("us", dtype.tz)).cast(pa.string()).as_py())
-        return F.lit(text).cast("timestamp" if dtype.tz else "timestamp_ntz")
+        return F.lit(text).cast("timestamp_ltz" if dtype.tz else "timestamp_ntz")
     if pa.types.is_time(dtype):
         return F.lit(str(value.cast(pa.time64("us")).cast(pa.string()).as_py())).cast("time(6)")
     if pa.types.is_date(dtype):

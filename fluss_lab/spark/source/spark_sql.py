@@ -280,7 +280,7 @@ def past_moment(session: SparkSession, as_of: str | None, version: str | None) -
     if literal is not None:
         return literal
     with folded_errors():
-        moment = _own_sql(session, f"select cast({text} as timestamp)").toArrow()[0][0].as_py()
+        moment = _own_sql(session, f"select cast({text} as timestamp_ltz)").toArrow()[0][0].as_py()
     if moment is None:
         raise InvalidTimestampError(f"sql: TIMESTAMP AS OF {text}: expected a time, found NULL")
     return cast("datetime", moment)
