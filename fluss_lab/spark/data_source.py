@@ -81,12 +81,24 @@ class FlussDataSource(DataSource):
         return FlussStreamWriter(self._written(), schema, overwrite)
 
     def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
-        from fluss_lab.spark.source.source_options import parse_options
+        from fluss_lab.spark.source.source_options import PATH, TABLE, parse_options
 
         given = self._given
-        if not given and schema is not None and schema.fields and _OPTIONS in schema.fields[0].metadata:
-            given = json.loads(schema.fields[0].metadata[_OPTIONS])
+        if schema is not None and schema.fields and not {TABLE, PATH} & {name.lower() for name in given}:
+            given = self._kept(schema.fields[0]) | given
         return parse_options(given, self.defaults)
+
+    def _kept(self, field: T.StructField) -> dict[str, str]:
+        """Return the options that a table of Spark's catalog was created with: Spark passes on only those of the read."""
+        from fluss_lab.errors import InvalidPropertyError
+
+        if _OPTIONS not in field.metadata:
+            raise InvalidPropertyError(
+                "format fluss: expected the option table, as 'database.table', found none: Spark passes on no options of a CREATE TABLE "
+                "with columns; leave the columns out: CREATE TABLE ... USING fluss OPTIONS (table 'database.table')"
+            )
+        options: dict[str, str] = json.loads(field.metadata[_OPTIONS])
+        return options
 
     def _written(self) -> SourceOptions:
         """Return the options of a write: a frame's schema may have another table's, which it was read from."""

@@ -413,5 +413,30 @@ def test_rows_of_one_table_are_never_written_into_it_where_another_was_meant(ses
         session.sql("drop table into_flights")
 
 
+def test_a_read_of_a_table_of_sparks_catalog_has_options_of_its_own(session, history):
+    table, _, times = history
+    session.sql("create table known_flights using fluss options (table 'db.history', where 'delay > 60')")
+    try:
+        found = session.read.option("as.of", str(times[0])).table("known_flights").count()
+        assert found == table.reader().scan(as_of=times[0], where="delay > 60").count()
+        assert (
+            session.read.option("where", "id < 5").table("known_flights").count()
+            == table.reader().scan(where="id < 5").count()
+        )
+        with pytest.raises(Exception, match="no option 'nope'"):
+            session.read.option("nope", "1").table("known_flights").count()
+    finally:
+        session.sql("drop table known_flights")
+
+
+def test_a_table_of_sparks_catalog_with_columns_of_its_own_is_refused_with_what_to_do(session, history):
+    session.sql("create table with_columns (id int) using fluss options (table 'db.history')")
+    try:
+        with pytest.raises(Exception, match=r"CREATE TABLE with columns; leave the columns out"):
+            _count(session, "with_columns")
+    finally:
+        session.sql("drop table with_columns")
+
+
 def _count(session, name):
     return session.sql(f"select count(*) from {name}").first()[0]
