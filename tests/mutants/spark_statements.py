@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 IN_SQL = "tests/spark/test_lab_sql.py"
 SQL = "tests/spark/test_sql_spark.py"
+IN_SOURCE = "tests/spark/test_table_source.py"
 LOOKUPS = "tests/unit/spark/lookup/test_lookup_sql.py"
 COLUMNS = "tests/unit/spark/lookup/test_join_columns.py"
 LOOKED_UP = "tests/spark/test_lookup_sql_spark.py"
@@ -21,6 +22,30 @@ SPARK_STATEMENTS = (
         "    contested = found.contested()\n",
         "    contested = found.contested() & set()\n",
         (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
+    ),
+    Mutant(
+        "variables_of_lambdas_taken_for_tables", "P4", "fluss_lab/spark/statement_names.py",
+        "            or not self.variables.isdisjoint(_folded(path))\n",
+        "",
+        (f"{SQL}::test_tables_are_known_by_their_paths",),
+    ),
+    Mutant(
+        "streams_read_as_tables", "P11", "fluss_lab/spark/source/spark_sql.py",
+        "for path in found.streams if",
+        "for path in found.streams[:0] if",
+        (f"{IN_SQL}::test_a_table_that_is_asked_for_as_a_stream_is_not_read_as_it_is",),
+    ),
+    Mutant(
+        "rows_written_into_the_table_that_they_came_from", "P13", "fluss_lab/spark/data_source.py",
+        "FlussBatchWriter(self._written(), schema, overwrite)",
+        "FlussBatchWriter(self._parse(schema), schema, overwrite)",
+        (f"{IN_SOURCE}::test_rows_of_one_table_are_never_written_into_it_where_another_was_meant",),
+    ),
+    Mutant(
+        "days_read_as_the_session_says", "P4", "fluss_lab/spark/source/parquet_frame.py",
+        '    "datetimeRebaseMode": "CORRECTED",\n',
+        "",
+        (f"{IN_SQL}::test_days_and_times_are_the_same_in_a_session_that_takes_them_for_others",),
     ),
     Mutant(
         "variables_read_after_names_were_found", "P4", "fluss_lab/spark/source/spark_sql.py",
