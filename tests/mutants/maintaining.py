@@ -46,15 +46,15 @@ MAINTAINING = (
     ),
     Mutant(
         "compaction_that_may_arrive_late_not_fenced", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
-        "done = replace(self._tables[table_id], unfinished=unfinished)",
-        "done = replace(self._tables[table_id], unfinished=False)",
+        "done = replace(self._tables[table_id], unfinished=unfinished, failures=0, last_error=None)",
+        "done = replace(self._tables[table_id], unfinished=False, failures=0, last_error=None)",
         (f"{IN_MAINTENANCE}::test_a_compaction_that_may_still_arrive_is_fenced_before_the_table_is_worked_on_again",),
     ),
     Mutant(
         "upkeep_counts_as_a_round", "P4", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "            if not is_upkeep:\n                done = replace(",
         "            if done:\n                done = replace(",
-        ("tests/unit/server/coordinator/tiering/test_tiering_manager.py::test_upkeep_changes_nothing_of_what_is_known_of_the_last_round",),
+        ("tests/unit/server/coordinator/tiering/test_tiering_manager.py::test_upkeep_does_not_change_when_the_last_round_was",),
     ),
     Mutant(
         "orphans_wait_for_a_clock_that_was_ahead", "P9", LAKE_MAINTENANCE,

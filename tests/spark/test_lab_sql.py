@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     UnsupportedError,
 )
+from fluss_lab.spark.session.jvm_launch import SESSION_CLASS
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.testing import wait_until
 from fluss_lab.workbench import Lab
@@ -373,6 +374,21 @@ def test_a_session_that_finds_columns_by_name_gives_the_same_rows(lab):
     session = lab.spark.newSession()
     session.conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
     assert one(lab.sql("select count(ratio), sum(ratio) from nyc.ratios where ratio > 1", session=session)) == (3, 4.5)
+
+
+def test_a_read_of_another_session_leaves_the_active_one_alone(lab):
+    """Spark looks for the source of a write in the active session, which may have none of that name."""
+    lab.create_table("nyc.nothing", {"id": "int"})
+    dirty = lab.create_table("nyc.dirty", {"id": "int", "v": "int"}, primary_key=["id"], properties=LAKE)
+    dirty.upsert([{"id": number, "v": 0} for number in range(20)])
+    dirty.tier()
+    dirty.upsert([{"id": number, "v": 1} for number in range(5)])
+    lab.spark.createDataFrame([(1,)], "id int")  # makes it the active one
+    other = lab.spark.newSession()
+    assert one(lab.sql("select count(*), sum(v) from nyc.dirty", session=other)) == (20, 5)
+    assert one(lab.sql("select count(*) from nyc.nothing", session=other)) == (0,)
+    active = getattr(lab.spark._jvm, SESSION_CLASS).getActiveSession()
+    assert active.get().equals(lab.spark._jsparkSession)
 
 
 def test_variables_of_a_statement_move_no_name(lab):

@@ -45,7 +45,8 @@ _LOOK_S: Final = 0.02
 #: Set by ``spark-submit`` where it starts Python: then the JVM is there already.
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  # a variable's name
-_SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
+#: Of Spark's session in the JVM; asked for by its whole name it takes one call.
+SESSION_CLASS: Final = "org.apache.spark.sql.classic.SparkSession"
 #: What a session, and the first read or round on it, imports.
 _IMPORTED: Final = (
     "pyspark.sql",
@@ -297,7 +298,7 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
 
     if SparkContext._active_spark_context is None:
         jvm: Any = SparkContext._jvm
-        begun = getattr(jvm, _SESSION_CLASS).getDefaultSession() if jvm is not None else None
+        begun = getattr(jvm, SESSION_CLASS).getDefaultSession() if jvm is not None else None
         if begun is not None and begun.isDefined() and not begun.get().sparkContext().isStopped():
             # By an early start, with these settings.
             SparkContext(

@@ -18,7 +18,7 @@ from fluss_lab.errors import UnsupportedError
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
-from fluss_lab.spark.session.jvm_launch import Jvm, abandon, discard, has_jvm, is_alive, start_session
+from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
 
@@ -194,7 +194,7 @@ def session_plan(
 @contextmanager
 def as_active(session: SparkSession) -> Iterator[None]:
     """Have the JVM take a session for the one of this thread while the block runs, as Spark's own calls of it do."""
-    kind = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    kind = getattr(session._jvm, SESSION_CLASS)
     before = kind.getActiveSession()
     kind.setActiveSession(session._jsparkSession)
     try:

@@ -23,6 +23,7 @@ from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, make_columns
 from fluss_lab.read.union.read_parts import MOVED, Plan, Request
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.read.union.whole_files import Tails, WholeFiles, log_records, whole_files
+from fluss_lab.spark.session.spark_session import as_active
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
 from fluss_lab.spark.source.spark_columns import jvm_columns
 from fluss_lab.spark.source.spark_types import wanted_schema
@@ -189,7 +190,8 @@ def _lake_frame(
     if not read.holed:
         return parquet_frame(session, source, read.splits, schema, tail)
     words = pa.array([dead_bits(read.holed)], pa.list_(pa.int64()))
-    bits = session.createDataFrame(pa.table({"bits": words})).scalar()._jc
+    with as_active(session):  # pyspark would leave the session as the thread's active one
+        bits = session.createDataFrame(pa.table({"bits": words})).scalar()._jc
 
     def is_alive(columns: Mapping[str, Any]) -> Any:
         # An offset that no word stands for is no dead row's.

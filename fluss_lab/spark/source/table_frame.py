@@ -33,6 +33,7 @@ from fluss_lab.read.union.read_parts import BucketPart, Plan
 from fluss_lab.read.union.read_plan import make_plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import ensure_registered
+from fluss_lab.spark.session.spark_session import as_active
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
@@ -194,6 +195,11 @@ def _partition_name(info: TableInfo) -> Column:
 # -- the two parts ----------------------------------------------------------------------------------------------------
 
 
+def _no_rows(session: SparkSession, schema: T.StructType) -> DataFrame:
+    with as_active(session):  # pyspark would leave the session as the thread's active one
+        return session.createDataFrame([], schema)
+
+
 def _frame(
     session: SparkSession,
     info: TableInfo,
@@ -211,7 +217,7 @@ def _frame(
 
     wanted = _spark_schema(session, info, names)
     schema = stored_schema(wanted)
-    frames = parts(schema) or [FramePart(LAKE, session.createDataFrame([], schema))]
+    frames = parts(schema) or [FramePart(LAKE, _no_rows(session, schema))]
     whole: DataFrame | None = None
     for part in frames:
         frame = _label(part) if with_source else part.frame

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import uuid
 
 import psutil
 
@@ -15,9 +16,11 @@ from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 
 
-def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id="r1"):
+def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None):
     notebook = write_notebook(tmp_path / "x.ipynb")
     task = RunTask(notebook=str(notebook), secrets=secrets, timeout_ms=timeout_ms, memory_bytes=memory_bytes)
+    # Processes are found by the id of their run, those of other tests too.
+    run_id = run_id or f"r-{uuid.uuid4().hex}"
     place = RunPlace.of(tmp_path / "lab" / "jobs", "x", run_id)
     run = NotebookRun(run_id, task, read_notebook(notebook), {"code": code}, place, tmp_path / "lab", SCRIPT_PROCESS)
     run.start()
@@ -83,12 +86,12 @@ def test_one_that_hangs_ends_at_its_limit_with_all_its_children(tmp_path):
         "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'], start_new_session=True);"
         "print('begun'); time.sleep(600)"
     )
-    run = start(tmp_path, code, timeout_ms=1500)
+    run = start(tmp_path, code, timeout_ms=3000)
     run.release()
     wait_until(lambda: len(run_processes(run.id)) == 2)
     found = result(run)
     assert found.state == "failed"
-    assert found.error == "the time limit of 1500ms has passed, in cell 2 of 4"
+    assert found.error == "the time limit of 3s has passed, in cell 2 of 4"
 
 
 def test_one_that_eats_memory_is_ended(tmp_path):
@@ -119,12 +122,12 @@ def test_a_log_has_an_end(tmp_path):
 
 def test_what_a_start_left_that_was_killed_is_replaced(tmp_path):
     """Its process, files and temporary folder were there, and nothing had run."""
-    killed = start(tmp_path, "report(end=True)")
+    killed = start(tmp_path, "report(end=True)", run_id="killed")
     kill_run(killed.id)
     killed._process.wait()
     assert killed.place.output.read_text() == (tmp_path / "x.ipynb").read_text()
     killed.place.log.write_text("of the first")
-    run = start(tmp_path, "print('again'); report(end=True)")
+    run = start(tmp_path, "print('again'); report(end=True)", run_id="killed")
     assert not killed.scratch.exists()
     assert result(run).state == "succeeded"
     assert run.place.log.read_text() == "again\nsucceeded\n"

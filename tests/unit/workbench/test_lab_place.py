@@ -4,6 +4,7 @@ import pytest
 
 import fluss_lab as fl
 from fluss_lab.errors import InvalidRequestError, JavaNotFoundError
+from fluss_lab.spark.session.java_home import find_java
 
 
 @pytest.mark.parametrize("folder", ["", "a\0b", "bad\udcff", "~nobody-of-this-name/lab"])
@@ -28,4 +29,4 @@ def test_where_the_working_directory_was_removed_a_lab_is_opened_by_its_path(tmp
         assert java["check"] == "java"
         assert "the working directory of this process was removed" in java["found"]
         with pytest.raises(JavaNotFoundError, match="the working directory of this process was removed"):
-            lab.start_spark()
+            find_java()

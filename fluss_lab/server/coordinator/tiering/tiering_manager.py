@@ -273,7 +273,7 @@ class TieringManager:
             facts: What the tierer says of the round, for the history. None: of a tierer of an older release those two; it
                 held the table for its upkeep where it wrote nothing.
             unfinished: A commit of the upkeep after the round may still arrive: it is fenced before the table is worked on again.
-            is_upkeep: Whether it was no round: when the last one was, and how it failed, stay as they are.
+            is_upkeep: Whether it was no round: when the last one was stays as it is.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
@@ -284,9 +284,9 @@ class TieringManager:
                 return
             self._holder(table_id, coordinator_epoch, epoch)
             now_ms = self._clock.now_ms()
-            done = replace(self._tables[table_id], unfinished=unfinished)
+            done = replace(self._tables[table_id], unfinished=unfinished, failures=0, last_error=None)
             if not is_upkeep:
-                done = replace(done, last_tiered_ms=now_ms, failures=0, last_error=None)
+                done = replace(done, last_tiered_ms=now_ms)
                 self.stats.finished(table_id, size_bytes=size_bytes, records=records)
             if facts is None and records:
                 facts = pb.PbRoundFacts(row_count=records, size_in_bytes=size_bytes)

@@ -49,7 +49,7 @@ def test_the_next_round_is_due_one_freshness_after_the_last_finished(bench):
     assert bench.tiering.request_due(None).epoch == 2
 
 
-def test_upkeep_changes_nothing_of_what_is_known_of_the_last_round(bench):
+def test_upkeep_does_not_change_when_the_last_round_was(bench):
     bench.add(1)
     bench.tiering.finish(1, bench.epoch, bench.tiering.request(1, None).epoch)
     tiered_ms = bench.clock.now_ms()
@@ -61,8 +61,8 @@ def test_upkeep_changes_nothing_of_what_is_known_of_the_last_round(bench):
     failing = bench.tiering.request_due(None)
     bench.tiering.fail(1, bench.epoch, failing.epoch, "the lake is full")
     bench.tiering.finish(1, bench.epoch, bench.tiering.request(1, None).epoch, is_upkeep=True)
-    found = bench.tiering.states()[0]
-    assert (found.failures, found.last_error) == (1, "the lake is full")
+    # It may have mended what the round failed with, which is tried at once.
+    assert bench.tiering.states()[0].failures == 0
     assert bench.tiering.request_due(None) is not None
 
 
