@@ -25,7 +25,7 @@ from fluss_lab.jobs.run_secrets import check_secret_names
 LAB_PARAMETERS: Final = ("lab_folder", "lab")
 #: Between two looks whether the run was cancelled.
 _CANCEL_INTERVAL_S: Final = 0.5
-#: Between two tries to record an end in a store that cannot be written: a full disk passes when somebody looks after it.
+#: Between two tries to record an end in a store that cannot be written, such as one on a full disk.
 _RECORD_INTERVAL_S: Final = 1.0
 #: Longest from where a run is entered by hand to where its process is recorded.
 _BEGINNING_MS: Final = 600_000

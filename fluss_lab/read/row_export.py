@@ -24,6 +24,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.interrupts import Held
+from fluss_lab.model.named_paths import absolute_path
 
 #: Rows of a row group: what DuckDB takes in a vectorized step, and 1/8 of what Spark does.
 ROW_GROUP_ROWS: Final = 122_880
@@ -144,15 +145,7 @@ def _checked_target(path: str | Path) -> Path:
     text = os.fspath(path)
     if not text or "\0" in text:
         raise InvalidRequestError(f"to_parquet: expected the path of a file or folder, found {text!r}")
-    try:
-        target = Path(text).expanduser().absolute()
-    except RuntimeError as error:
-        raise InvalidRequestError(f"to_parquet: {text[:200]!r}: there is no such user, or it has no home") from error
-    except FileNotFoundError as error:
-        raise InvalidRequestError(
-            f"to_parquet: {text[:200]!r}: the working directory of this process was removed; change to another one, or give an absolute "
-            "path"
-        ) from error
+    target = absolute_path(text, f"to_parquet: {text[:200]!r}")
     if not target.name or target.name == "..":
         raise InvalidRequestError(f"to_parquet: {text!r} is no name of a file or folder to be made")
     try:

@@ -72,23 +72,23 @@ class FlussDataSource(DataSource):
         """Return the writer of a batch."""
         from fluss_lab.spark.sink.table_sink import FlussBatchWriter
 
-        return FlussBatchWriter(self._written(), schema, overwrite)
+        return FlussBatchWriter(self._write_options(), schema, overwrite)
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
         from fluss_lab.spark.sink.table_sink import FlussStreamWriter
 
-        return FlussStreamWriter(self._written(), schema, overwrite)
+        return FlussStreamWriter(self._write_options(), schema, overwrite)
 
     def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
         from fluss_lab.spark.source.source_options import PATH, TABLE, parse_options
 
         given = self._given
         if schema is not None and schema.fields and not {TABLE, PATH} & {name.lower() for name in given}:
-            given = self._kept(schema.fields[0]) | given
+            given = self._creation_options(schema.fields[0]) | given
         return parse_options(given, self.defaults)
 
-    def _kept(self, field: T.StructField) -> dict[str, str]:
+    def _creation_options(self, field: T.StructField) -> dict[str, str]:
         """Return the options that a table of Spark's catalog was created with: Spark passes on only those of the read."""
         from fluss_lab.errors import InvalidPropertyError
 
@@ -100,7 +100,7 @@ class FlussDataSource(DataSource):
         options: dict[str, str] = json.loads(field.metadata[_OPTIONS])
         return options
 
-    def _written(self) -> SourceOptions:
+    def _write_options(self) -> SourceOptions:
         """Return the options of a write: a frame's schema may have another table's, which it was read from."""
         from fluss_lab.errors import InvalidPropertyError
         from fluss_lab.spark.source.source_options import parse_options

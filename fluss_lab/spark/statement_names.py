@@ -81,7 +81,7 @@ class QualifiedColumn:
 
     def is_of(self, path: tuple[str, ...]) -> bool:
         """Return whether it is qualified by a table's path, as Spark compares names: whatever their case."""
-        return _folded(self.path) == _folded(path)
+        return _lower_case(self.path) == _lower_case(path)
 
 
 @dataclass(slots=True)
@@ -115,11 +115,11 @@ class StatementNames:
             path
             for path in paths
             if any(name.lower() == path[-1].lower() and other != path for name, other in self.qualifiers)
-            or not self.variables.isdisjoint(_folded(path))
+            or not self.variables.isdisjoint(_lower_case(path))
         }
 
 
-def _folded(path: tuple[str, ...]) -> tuple[str, ...]:
+def _lower_case(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in path)
 
 
@@ -234,7 +234,7 @@ def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
         if kind in _SUBQUERIES:
             yield node.plan()
         if kind == _STAR_REPLACED:
-            pending += _replaced(node, found)
+            pending += _collect_star(node, found)
         if kind in _ATTRIBUTES:
             parts = tuple(each_of(node.nameParts()))
             if kind == _VARIABLE and len(parts) == 1:
@@ -249,7 +249,7 @@ def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
             found.columns.append(QualifiedColumn(parts[:2], place[0]))
 
 
-def _replaced(star: Any, found: StatementNames) -> list[Any]:
+def _collect_star(star: Any, found: StatementNames) -> list[Any]:
     """Collect the columns that a star leaves out, of which Spark keeps no place; return the expressions that replace some."""
     excepts = [tuple(each_of(parts)) for parts in each_of(star.excepts())]
     found.columns += [QualifiedColumn(parts[:2], None) for parts in excepts if len(parts) >= 3]

@@ -12,6 +12,7 @@ from fluss_lab.errors import InvalidRequestError
 from fluss_lab.interrupts import Held
 from fluss_lab.model.config.option_kinds import is_storable
 from fluss_lab.model.config.options import CLIENT_TLS_CA, TABLET_SERVERS
+from fluss_lab.model.named_paths import absolute_path
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.rpc.access.token import read_token
@@ -70,17 +71,7 @@ def _absolute(expected: str, given: str | Path) -> Path:
     """
     if not str(given) or not is_storable(str(given)):
         raise InvalidRequestError(f"{expected}, found {str(given)!r}")
-    try:
-        return Path(given).expanduser().absolute()
-    except RuntimeError as error:
-        raise InvalidRequestError(
-            f"{expected}, found {str(given)!r}: there is no such user, or it has no home"
-        ) from error
-    except FileNotFoundError as error:
-        raise InvalidRequestError(
-            f"{expected}, found {str(given)!r}: the working directory of this process was removed; change to another one, or "
-            "give an absolute path"
-        ) from error
+    return absolute_path(given, f"{expected}, found {str(given)!r}")
 
 
 def running_connection(folder: Path) -> Connection:

@@ -143,7 +143,7 @@ DISK_ROOM = (
     ),
     Mutant(
         "writes_into_a_folder_that_is_gone", "P13", "fluss_lab/server/folder/disk_reserve.py",
-        "        if found != self._identity:\n",
+        "        if _identity_of(self._folder) != self._identity:\n",
         "        if False:\n",
         ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
     ),

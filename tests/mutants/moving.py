@@ -258,27 +258,6 @@ READING = (
         (f"{IN_FETCH}::test_the_lake_is_asked_only_for_what_it_holds_and_only_if_allowed",),
     ),
     Mutant(
-        "records_that_leave_in_the_middle_of_a_fetch_refused", "P4", "fluss_lab/server/tablet/requests/fetch_log.py",
-        "            if want.request.fetch_offset >= bucket.log.start:",
-        "            if want.request.fetch_offset >= 0:",
-        (
-            "tests/unit/read/changelog/test_following.py"
-            "::test_records_that_leave_the_log_before_their_previous_offsets_are_read_come_from_the_lake",
-        ),
-    ),
-    Mutant(
-        "earliest_offset_by_the_lake_of_before", "P4", BUCKET,
-        "        lake = self.lake  # once more, after the start",
-        "        # once more, after the start",
-        (f"{IN_OFFSETS}::test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_over",),
-    ),
-    Mutant(
-        "offset_by_time_by_the_lake_of_before", "P4", BUCKET,
-        "        failpoint(\"tablet.offsets.before_log\")\n",
-        "        seen = self.lake\n        failpoint(\"tablet.offsets.before_log\")\n        self.lake = seen\n",
-        (f"{IN_OFFSETS}::test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_over",),
-    ),
-    Mutant(
         "fetch_goes_to_the_lake_before_its_start", "P4", BUCKET,
         "lake.start <= offset < lake.end:",
         "offset < lake.end:",

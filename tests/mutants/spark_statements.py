@@ -25,7 +25,7 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "variables_of_lambdas_taken_for_tables", "P4", "fluss_lab/spark/statement_names.py",
-        "            or not self.variables.isdisjoint(_folded(path))\n",
+        "            or not self.variables.isdisjoint(_lower_case(path))\n",
         "",
         (f"{SQL}::test_tables_are_known_by_their_paths",),
     ),
@@ -37,7 +37,7 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "rows_written_into_the_table_that_they_came_from", "P13", "fluss_lab/spark/data_source.py",
-        "FlussBatchWriter(self._written(), schema, overwrite)",
+        "FlussBatchWriter(self._write_options(), schema, overwrite)",
         "FlussBatchWriter(self._parse(schema), schema, overwrite)",
         (f"{IN_SOURCE}::test_rows_of_one_table_are_never_written_into_it_where_another_was_meant",),
     ),

@@ -84,10 +84,7 @@ class DiskReserve:
         Raises:
             StorageError: It is short; or what would be written would be gone with the folder, or be in another one.
         """
-        found = _identity_of(self._folder)
-        if self._identity is None:  # a folder that was made since
-            self._identity = found
-        if found != self._identity:
+        if _identity_of(self._folder) != self._identity:
             raise StorageError(
                 f"{what}: the lab's folder is no longer at {self._folder}: it was removed, moved or replaced while its server ran; "
                 "put it back, or close the lab, which ends the server"

@@ -193,14 +193,14 @@ def session_plan(
 
 @contextmanager
 def as_active(session: SparkSession) -> Iterator[None]:
-    """Have the JVM take a session for the one of this thread while the block runs, as Spark's own calls of it do."""
+    """Have a session be the active one, of the JVM's thread and by pyspark's own note, while the block runs."""
     owner, kind = type(session), getattr(session._jvm, SESSION_CLASS)
     before, before_here = kind.getActiveSession(), owner._activeSession
     kind.setActiveSession(session._jsparkSession)
     try:
         yield
     finally:
-        owner._activeSession = before_here  # pyspark's own note, which `createDataFrame` changes too
+        owner._activeSession = before_here
         if before.isDefined():
             kind.setActiveSession(before.get())
         else:

@@ -190,7 +190,7 @@ def _lake_frame(
     if not read.holed:
         return parquet_frame(session, source, read.splits, schema, tail)
     words = pa.array([dead_bits(read.holed)], pa.list_(pa.int64()))
-    with as_active(session):  # pyspark would leave the session as the thread's active one
+    with as_active(session):  # pyspark makes it that, and leaves it so
         bits = session.createDataFrame(pa.table({"bits": words})).scalar()._jc
 
     def is_alive(columns: Mapping[str, Any]) -> Any:

@@ -67,18 +67,20 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     names = list(scan.columns.names)
     where = scan.selection.filter
-    limited = scan.limit is not None and (where is not None or not _has_first_rows_only(scan))
+    plan = scan.plan() if source.info.is_log_table else None
+    limited = scan.limit is not None and (where is not None or plan is None or not _is_within(plan, scan.limit))
     helpers = [] if where is None else sorted(where.columns)
     if limited:
         helpers += ["__bucket", OFFSET, *source.info.descriptor.partitioned_by]
     inner = list(dict.fromkeys([*names, *helpers]))
-    if not source.info.is_log_table and (keyed := keyed_read(session, scan, inner)) is None:
+    if plan is None and (keyed := keyed_read(session, scan, inner)) is None:
         return scan_by_tasks(session, scan)
 
     def parts(schema: T.StructType) -> list[FramePart]:
-        if keyed is not None:
-            return keyed_frames(session, source, keyed, schema, with_source=scan.columns.with_source)
-        return _log_table_frames(session, source, scan.plan(), schema, with_source=scan.columns.with_source)
+        if plan is not None:
+            return _log_table_frames(session, source, plan, schema, with_source=scan.columns.with_source)
+        assert keyed is not None
+        return keyed_frames(session, source, keyed, schema, with_source=scan.columns.with_source)
 
     frame = _frame(session, source.info, inner, parts, with_source=scan.columns.with_source)
     if where is not None:
@@ -91,10 +93,10 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     return frame if frame.columns == names else frame.select(*[F.col(quoted(name)) for name in names])
 
 
-def _has_first_rows_only(scan: Scan) -> bool:
-    """Return whether a limited scan without a filter plans no more rows than are wanted."""
-    counts = [part.record_count for part in scan.plan().parts] if scan.source.info.is_log_table else [None]
-    return scan.limit is not None and None not in counts and sum(filter(None, counts)) <= scan.limit
+def _is_within(plan: Plan, limit: int) -> bool:
+    """Return whether a log table's plan without a filter surely has no more rows than a limit."""
+    counts = [part.record_count for part in plan.parts]
+    return None not in counts and sum(filter(None, counts)) <= limit
 
 
 def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
@@ -196,7 +198,7 @@ def _partition_name(info: TableInfo) -> Column:
 
 
 def _no_rows(session: SparkSession, schema: T.StructType) -> DataFrame:
-    with as_active(session):  # pyspark would leave the session as the thread's active one
+    with as_active(session):  # pyspark makes it that, and leaves it so
         return session.createDataFrame([], schema)
 
 

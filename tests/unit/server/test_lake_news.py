@@ -14,7 +14,7 @@ from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.unit.read.keyed_changes import DAY_MS, KeyedTable
-from tests.unit.server.tablet.tablet_kit import TABLE_ID, Tablet, batch
+from tests.unit.server.tablet.tablet_kit import TABLE_ID, Tablet, expiring_tablet
 
 
 def told(tablet, end, *, sequence, snapshot_id, start=0):
@@ -59,11 +59,7 @@ def test_a_bucket_that_was_deleted_and_made_again_begins_afresh(tmp_path):
 
 
 def test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_named(tmp_path):
-    tablet = Tablet(tmp_path, log__segment__file_size="1kb")
-    tablet.open(0, table__log__ttl="1s")
-    for first in range(20):
-        tablet.produce({0: batch(first, 1)})
-        tablet.clock.advance(10)
+    tablet = expiring_tablet(tmp_path)
     tablet.service.apply_retention(tablet.clock.now_ms() + 5_000)
     start = tablet.describe()[0].log_start_offset
     assert start > 6

@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField
 
 from fluss_lab.errors import InvalidFilterError
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
-from fluss_lab.lake.iceberg.table.type_mapping import as_wide
+from fluss_lab.lake.iceberg.table.type_mapping import wide_field
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -64,6 +64,6 @@ def _filter_schema(lake: Table, columns: LakeColumns) -> Schema:
             required = current.find_field(field.field_id).required
         except ValueError:
             required = field.required
-        wide = as_wide(field, current)
+        wide = wide_field(field, current)
         fields.append(NestedField(wide.field_id, wide.name, wide.field_type, required=required))
     return Schema(*fields)

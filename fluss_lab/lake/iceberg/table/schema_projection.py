@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor
 from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.types import ListType, MapType
 
-from fluss_lab.lake.iceberg.table.type_mapping import as_wide
+from fluss_lab.lake.iceberg.table.type_mapping import wide_field
 
 
 def projected(requested: Schema, in_file: Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -28,7 +28,7 @@ def projected(requested: Schema, in_file: Schema, rows: pa.RecordBatch) -> pa.Re
     Raises:
         ResolveError, ValueError, pa.ArrowException: A column cannot be had from what the file has.
     """
-    requested = Schema(*(as_wide(field, in_file) for field in requested.fields))
+    requested = Schema(*(wide_field(field, in_file) for field in requested.fields))
     visitor = _Projection(in_file, allow_timestamp_tz_mismatch=True)
     found = visit_with_partner(requested, rows, visitor, ArrowAccessor(in_file))
     return pa.RecordBatch.from_struct_array(found)

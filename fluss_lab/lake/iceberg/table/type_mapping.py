@@ -114,7 +114,7 @@ def holds(wider: IcebergType, narrower: IcebergType) -> bool:
             return False
 
 
-def as_wide(field: NestedField, others: Schema) -> NestedField:
+def wide_field(field: NestedField, others: Schema) -> NestedField:
     """Return a field with each type in it, at any depth, as wide as others have it: widened by another engine.
 
     Args:
@@ -125,7 +125,7 @@ def as_wide(field: NestedField, others: Schema) -> NestedField:
 
 
 def _wide_type(field: NestedField, others: Schema) -> IcebergType:
-    kind, inner = field.field_type, [as_wide(each, others) for each in inner_fields(field.field_type)]
+    kind, inner = field.field_type, [wide_field(each, others) for each in inner_fields(field.field_type)]
     match kind:
         case StructType():
             return StructType(*inner)

@@ -54,7 +54,7 @@ def _append(bucket: Bucket, payload: Sequence[Buffer], size_max: int, wait_ms: i
     try:
         batches = check_payload(payload, table.schemas, current_schema_id=table.schema_id, size_max=size_max)
     except FlussError as error:
-        if (appended := _found(bucket, payload, error)) is not None:
+        if (appended := _find_appended(bucket, payload, error)) is not None:
             return appended
         raise type(error)(f"{table.path} bucket {bucket.id.bucket}: {error}; nothing was appended") from error
     return bucket.log.append(batches, wait_ms)
@@ -92,12 +92,12 @@ def _put(bucket: Bucket, payload: Sequence[Buffer], columns: Sequence[int], wait
     except FlussError as error:
         if error.retriable:
             raise
-        if (appended := _found(bucket, payload, error)) is not None:
+        if (appended := _find_appended(bucket, payload, error)) is not None:
             return appended
         raise type(error)(f"{name}: {error}; nothing was changed") from error
 
 
-def _found(bucket: Bucket, payload: Sequence[Buffer], error: FlussError) -> LogAppendInfo | None:
+def _find_appended(bucket: Bucket, payload: Sequence[Buffer], error: FlussError) -> LogAppendInfo | None:
     """Return where a payload is that is too large, if it is in the log already: the limit was another one then.
 
     Its writer, which may not know that it is there, would cut it and write a part of it again.

@@ -73,6 +73,7 @@ class KvTablet:
         self.types, self.key, self.bucket_key = types or TYPES, key, bucket_key
         self.options = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
         self.options.setdefault("remote.data.dir", str(folder / "remote"))
+        folder.mkdir(parents=True, exist_ok=True)  # the lab's, which is there before its servers
         self.service = TabletService(folder / "tablet", options=self.options, clock=self.clock)
         self.schema_id = 1
         self.properties: dict[str, str] = {}

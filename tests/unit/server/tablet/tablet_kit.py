@@ -190,3 +190,13 @@ class Tablet:
         bucket_message = pb.PbTableBucket(table_id=TABLE_ID, bucket_id=bucket)
         request.stop_replicas_req.add(table_bucket=bucket_message, leader_epoch=0, delete=delete)
         return self.service.stop_replica(request)
+
+
+def expiring_tablet(folder: Path, pace_ms: int = 10) -> Tablet:
+    """A log of 20 records, one after each `pace_ms`, in segments of a few, which expire a second later."""
+    tablet = Tablet(folder, log__segment__file_size="1kb")
+    tablet.open(0, table__log__ttl="1s")
+    for first in range(20):
+        tablet.produce({0: batch(first, 1)})
+        tablet.clock.advance(pace_ms)
+    return tablet

@@ -5,7 +5,7 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, StorageError, error_from_code
 from fluss_lab.testing.mock_clock import START_MS
-from tests.unit.server.tablet.tablet_kit import Tablet, batch, checked
+from tests.unit.server.tablet.tablet_kit import Tablet, batch, checked, expiring_tablet
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
 
@@ -86,11 +86,7 @@ def test_with_fsync_a_raised_clock_counts_what_is_not_yet_durable(tmp_path):
 @pytest.fixture
 def half_gone(tmp_path):
     """Offsets [0, 20) at 10 ms apart, of which only those of the last segments are here."""
-    tablet = Tablet(tmp_path, log__segment__file_size="1kb")
-    tablet.open(0, table__log__ttl="1s")
-    for first in range(20):
-        tablet.produce({0: batch(first, 1)})
-        tablet.clock.advance(10)
+    tablet = expiring_tablet(tmp_path)
     tablet.service.apply_retention(START_MS + 1_000 + 10 * 10)
     start = tablet.describe()[0].log_start_offset
     assert 3 < start < 12
@@ -145,11 +141,7 @@ def test_what_leaves_for_the_lake_while_an_offset_is_looked_for_is_not_passed_ov
     tmp_path, kind, place, asked, expected
 ):
     """The lake as it was before the look did not lead up to the log any more, so the log's first offset was the answer."""
-    tablet = Tablet(tmp_path, log__segment__file_size="1kb")
-    tablet.open(0, table__log__ttl="1s")
-    for first in range(20):
-        tablet.produce({0: batch(first, 1)})
-        tablet.clock.advance(10)
+    tablet = expiring_tablet(tmp_path)
     tablet.tell_lake(0, 2, snapshot_id=5, max_timestamp_ms=START_MS + 10)
 
     def leave():

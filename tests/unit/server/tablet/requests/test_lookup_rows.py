@@ -18,7 +18,7 @@ from fluss_lab.records.batch import decode_all, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.tablet.requests import lookup_rows
 from tests.unit.server.tablet.kv_kit import KvTablet, Model, events_in, joined, put_batch, upserts
-from tests.unit.server.tablet.tablet_kit import Tablet, batch, records_in
+from tests.unit.server.tablet.tablet_kit import Tablet, batch, expiring_tablet, records_in
 
 pytestmark = pytest.mark.slow
 
@@ -233,11 +233,7 @@ def test_the_latest_rows_of_a_log_table(tmp_path):
 
 
 def test_a_limit_scan_of_a_log_shows_what_is_left_where_records_expire_meanwhile(tmp_path):
-    logs = Tablet(tmp_path, log__segment__file_size="1kb")
-    logs.open(0, table__log__ttl="1s")
-    for first in range(20):
-        logs.produce({0: batch(first, 1)})
-        logs.clock.advance(100)
+    logs = expiring_tablet(tmp_path, pace_ms=100)
     failpoints.arm("tablet.limit.before_read", logs.service.apply_retention)
     frame = logs.service.limit_scan(pb.LimitScanRequest(table_id=7, bucket_id=0, limit=18))
     start = logs.describe()[0].log_start_offset
