@@ -26,6 +26,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.failpoints import failpoint
+from fluss_lab.interrupts import Held
 from fluss_lab.jobs.job_handle import Job, listed_job
 from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_library import find_notebook, read_notebook
@@ -339,7 +340,7 @@ class Jobs:
     def _follow(self, execution: RunExecution) -> Run:
         """Return a run once it has ended; an interrupt ends it."""
         try:
-            while not execution.poll():
+            while not _has_ended(execution):
                 time.sleep(_POLL_INTERVAL_S)
         except StorageError as error:
             execution.record_later()
@@ -384,6 +385,12 @@ def jobs_of(folder: Path | None) -> Jobs:
             "jobs and their outputs lie in the lab's folder: expected a lab that was opened by it (Lab.open), on its machine"
         )
     return Jobs(folder)
+
+
+def _has_ended(execution: RunExecution) -> bool:
+    """Return whether a run has ended; an interrupt waits for the look, which would leave files of the system open."""
+    with Held():
+        return execution.poll()
 
 
 def _waiting(notebook: str, execution: RunExecution) -> Waiting:
