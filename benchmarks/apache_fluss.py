@@ -138,7 +138,7 @@ class Ours:
 
     def _round(self, table: Table) -> float:
         self._lab.spark  # noqa: B018 - Spark's start is not part of a round, as Flink's is not
-        records = sum(each.known().end_offset for each in self._lab.connection.admin().buckets(table.info))
+        records = sum(each.require().end_offset for each in self._lab.connection.admin().buckets(table.info))
         started = time.perf_counter()
         table.tier()
         return records / (time.perf_counter() - started)

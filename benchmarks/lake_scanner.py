@@ -56,9 +56,10 @@ def run(count: int = 2_000_000) -> None:
     with EmbeddedCluster(options=options, clock=MockClock()) as cluster:
         bench = Bench(cluster)
         for name, info in (("log table", bench.log_table(count)), ("changelog", bench.keyed_table(count))):
-            end = sum(each.known().end_offset for each in cluster.connection.admin().buckets(info))
+            end = sum(each.require().end_offset for each in cluster.connection.admin().buckets(info))
             held = sum(
-                each.known().end_offset - each.known().start_offset for each in cluster.connection.admin().buckets(info)
+                each.require().end_offset - each.require().start_offset
+                for each in cluster.connection.admin().buckets(info)
             )
             assert not held, f"{held} records are still in the cluster"
             files = bench.files(info)
@@ -209,7 +210,7 @@ def _parquet(files: Sequence[str], ordered: bool) -> int:
 def _scanned(address: str, path: str) -> int:
     with _connected(address) as connection:
         info = connection.table_info(TablePath.parse(path))
-        wanted = sum(each.known().end_offset for each in connection.admin().buckets(info))
+        wanted = sum(each.require().end_offset for each in connection.admin().buckets(info))
         count = 0
         with connection.log_scanner(info.path) as scanner:
             scanner.subscribe_all(OffsetSpec.earliest())

@@ -125,7 +125,7 @@ def _store(folder: Path, bytes_max: int) -> tuple[KvStore, Any]:
     memory = RowMemory(folder / "rows", bytes_max)
     ticker = Ticker("rows", 100, memory.look)
     ticker.start()
-    return memory.watched(store), memory
+    return memory.watch(store), memory
 
 
 def _look(memory: Any) -> None:

@@ -147,7 +147,7 @@ def _snapshot_task(table: Table) -> dict[int, bytes]:
     """Return a task that reads the latest key-value snapshot of a table of one bucket, by the offsets that it covers."""
     admin = table.lab.connection.admin()
     (status,) = admin.buckets(table.info)
-    wait_until(lambda: _covers(admin.latest_kv_snapshots(table.path)[0], status.known().end_offset))
+    wait_until(lambda: _covers(admin.latest_kv_snapshots(table.path)[0], status.require().end_offset))
     latest = admin.latest_kv_snapshots(table.path)[0]
     assert latest is not None
     value = json.loads(_tasks(table)[SIZES[0]])

@@ -34,7 +34,7 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as folder, Lab.open(Path(folder) / "lab", config=options) as lab:
         lab.create_database("bench")
         local, remote = (_table(lab, name, kept) for name, kept in (("here", 1000), ("there", 1)))
-        wait_until(lambda: _status(remote).known().segments == 1, 120.0)
+        wait_until(lambda: _status(remote).require().segments == 1, 120.0)
         for what, columns in (("6 columns", None), ("1 of 6 columns", ["amount"])):
             beside, found = (best_of(3, partial(_scan, table, columns)) for table in (local, remote))
             figures.add(f"scan to Arrow from remote storage, {what}", millions(found),
@@ -86,7 +86,7 @@ def _status(table: Table) -> BucketStatus:
 def _scan(table: Table, columns: list[str] | None) -> float:
     """Return rows a second of all that rolled segments hold."""
     status = _status(table)
-    stop = status.known().local_start_offset or status.known().end_offset
+    stop = status.require().local_start_offset or status.require().end_offset
     bucket = TableBucket(table.info.table_id, None, 0)
     started = time.perf_counter()
     found = sum(

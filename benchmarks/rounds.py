@@ -204,7 +204,7 @@ def _spark_s(lab: Lab, tasks: int) -> float:
     found = []
     for number in range(RUNS):
         table = _filled(lab, f"bench.clock{tasks}_{number}", ROWS, buckets=1)
-        size = sum(each.known().size_bytes for each in lab.connection.admin().buckets(table.info))
+        size = sum(each.require().size_bytes for each in lab.connection.admin().buckets(table.info))
         options = TieringOptions(split_bytes_min=-(-size // tasks), split_bytes_max=-(-size // tasks))
         executor = SparkTieringExecutor(lab.spark)
         report = run_round(lab.connection, lab.lake_storage(), executor, table_id=table.info.table_id, options=options)

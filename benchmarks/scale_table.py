@@ -130,7 +130,7 @@ def _described(costs: Costs, part: int, cluster: EmbeddedCluster, info: TableInf
     admin = connection.admin()
     with costs.timed("where the buckets are, and how: `admin.buckets()`", part):
         found = admin.buckets(info)
-    held = sum(each.known().end_offset > 0 for each in found)
+    held = sum(each.require().end_offset > 0 for each in found)
     costs.add("  buckets with records", part, held, "")
     described = cluster.tablet().describe_buckets(pb.DescribeBucketsRequest(table_id=info.table_id))
     costs.add("  message of it", part, described.ByteSize(), "bytes")

@@ -70,7 +70,7 @@ def _fetch_beside_peer(table: Table) -> tuple[float, float]:
     """
     status = table.lab.connection.admin().buckets(table.info)[0]
     server = table.lab.connection.tablet_server(status.bucket)
-    offsets = itertools.cycle(_offsets(server, status.bucket.table_id, status.known().end_offset))
+    offsets = itertools.cycle(_offsets(server, status.bucket.table_id, status.require().end_offset))
 
     def fetch() -> int:
         frame = server.fetch_log(_request(status.bucket.table_id, next(offsets)))

@@ -109,7 +109,7 @@ class Held:
             recorder.pending = False
             recorder.before(SIGINT, None)
 
-    def until(self, wait: Callable[[], object], wake: Callable[[], object]) -> None:
+    def wait(self, wait: Callable[[], object], wake: Callable[[], object]) -> None:
         """Wait, unless an interrupt is pending; one that arrives meanwhile calls `wake`, which ends the wait.
 
         Args:
@@ -137,7 +137,7 @@ class Held:
             timeout_s: None: for ever.
         """
         part_s = threading.TIMEOUT_MAX if self._recorder is None else _WAIT_MAX_S
-        self.until(lambda: _acquire_in_parts(lock, timeout_s, part_s), wake)
+        self.wait(lambda: _acquire_in_parts(lock, timeout_s, part_s), wake)
 
 
 #: Used by other threads than the main one. It has no state.
@@ -251,7 +251,7 @@ class Flag(threading.Event):
         return self._is_set
 
 
-def joined(threads: Iterable[threading.Thread], timeout_s: float | None = None) -> bool:
+def join_threads(threads: Iterable[threading.Thread], timeout_s: float | None = None) -> bool:
     """Wait until threads have ended, except for the calling one; return False when the time is up before.
 
     Raises:
@@ -296,7 +296,7 @@ def cancelled_by(event: threading.Event | None, cancel: Callable[[], object]) ->
         yield
     finally:
         done.set()
-        joined([thread])
+        join_threads([thread])
 
 
 def _acquire_in_parts(lock: threading.Lock, timeout_s: float | None, part_s: float) -> None:

@@ -77,7 +77,7 @@ _tablet_servers_option = click.option(
 )  # fmt: skip
 
 
-def _counted(tablet_servers: int | None) -> dict[str, str]:
+def _tablet_server_option(tablet_servers: int | None) -> dict[str, str]:
     from fluss_lab.model.config.options import TABLET_SERVERS
 
     return {} if tablet_servers is None else {TABLET_SERVERS.key: str(tablet_servers)}
@@ -108,7 +108,7 @@ def server(
         from fluss_lab.server.process.server_process import receive_options, tablet_command
 
     given = {} if options_fd is None else receive_options(options_fd)
-    given |= _parse_options(pairs) | _counted(tablet_servers)
+    given |= _parse_options(pairs) | _tablet_server_option(tablet_servers)
     sys.exit(
         run_server(folder, given, load_lake, tablet_command(), check_format, ephemeral=ephemeral, ready_fd=ready_fd)
     )
@@ -147,7 +147,7 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jo
 
     path = folder.absolute()
     was_running = cluster.running_server(path) is not None
-    given = options = {**_parse_options(pairs), **_counted(tablet_servers)}
+    given = options = {**_parse_options(pairs), **_tablet_server_option(tablet_servers)}
     if cluster.read_discovery(path) is not None:
         # A killed server is restarted with its options, except for those given now.
         options = {**cluster.read_options(path), **options}

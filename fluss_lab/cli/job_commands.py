@@ -43,7 +43,7 @@ _memory_option = click.option(
 )
 
 
-def _opened(folder: Path) -> Jobs:
+def _open_jobs(folder: Path) -> Jobs:
     from fluss_lab.jobs import Jobs
     from fluss_lab.server.folder.lab_folder import check_lab_exists
 
@@ -84,7 +84,7 @@ def run(
     NOTEBOOK is a file, or the name of one in `notebooks` of the lab's folder or of the checkout. The executed copy is
     jobs/<name>/<run id>.ipynb in the lab's folder.
     """
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     values = _parameters(folder, notebook, pairs)
     on_line = None if quiet else _print_line
     done = opened.run(notebook, values, secrets=secrets, timeout=timeout, memory=memory, on_line=on_line)
@@ -113,7 +113,7 @@ def list_jobs(folder: Path, is_json: bool) -> None:
     from fluss_lab.cli.text_tables import text_table
     from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
 
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     found = list(opened)
     holder = lease_holder(opened.folder)
     if is_json:
@@ -152,7 +152,7 @@ def schedule(
     folder: Path, name: str, notebook: str, pairs: tuple[tuple[str, str], ...], is_json: bool, **policies: Any
 ) -> None:
     """Enter the job NAME, which runs NOTEBOOK."""
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     made = opened.schedule(name, notebook, parameters=_parameters(folder, notebook, pairs), **policies)
     _print_job(made, is_json)
 
@@ -162,7 +162,7 @@ def _job_command(verb: str, text: str) -> click.Command:
     @json_option
     @folder_option
     def command(folder: Path, name: str, is_json: bool) -> None:
-        _print_job(getattr(_opened(folder), verb)(name), is_json)
+        _print_job(getattr(_open_jobs(folder), verb)(name), is_json)
 
     return click.command("show" if verb == "job" else verb, help=text)(command)
 
@@ -180,7 +180,7 @@ for _verb, _text in (
 @folder_option
 def remove(folder: Path, name: str) -> None:
     """Remove the job NAME; history and outputs stay."""
-    _opened(folder).remove(name)
+    _open_jobs(folder).remove(name)
     click.echo(f"removed {name}")
 
 
@@ -194,7 +194,7 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
     from fluss_lab.cli.text_tables import text_table
     from fluss_lab.model.times import format_moment
 
-    found = _opened(folder).history(name, limit=limit)
+    found = _open_jobs(folder).history(name, limit=limit)
     if is_json:
         _print_json(*map(_run_json, found))
         return
@@ -212,7 +212,7 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
 @folder_option
 def print_log(folder: Path, run_id: str, follow: bool) -> None:
     """Print the log of RUN."""
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     found = opened.find_run(run_id)
     shown = 0
     while True:
@@ -236,7 +236,7 @@ def print_log(folder: Path, run_id: str, follow: bool) -> None:
 @folder_option
 def cancel(folder: Path, run_id: str, is_json: bool) -> None:
     """End RUN, wherever it runs."""
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     opened.cancel(run_id)
     _print_run(opened.find_run(run_id), is_json)
 
@@ -247,7 +247,7 @@ def cancel(folder: Path, run_id: str, is_json: bool) -> None:
 @folder_option
 def rerun(folder: Path, run_id: str, is_json: bool) -> None:
     """Run once more, now, what RUN did."""
-    _print_run(_opened(folder).find_run(run_id).rerun(), is_json)
+    _print_run(_open_jobs(folder).find_run(run_id).rerun(), is_json)
 
 
 @jobs.command("run")
@@ -262,7 +262,7 @@ def run_jobs(folder: Path, runs_max: int, detached: bool) -> None:
     """
     from fluss_lab.jobs import Scheduler
 
-    opened = _opened(folder)
+    opened = _open_jobs(folder)
     ended = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

@@ -184,7 +184,7 @@ def _last_records(table: Table, end: Any, count: int, columns: list[str] | None)
     ranges = table.changelog("earliest", end).offset_ranges
     starts = {each.key: max(each.start, each.stop - count) for each in ranges}
     stops = {each.key: each.stop for each in ranges}
-    found = table.changelog(_keyed(starts), _keyed(stops), columns=columns).to_arrow()
+    found = table.changelog(_offsets_by_bucket(starts), _offsets_by_bucket(stops), columns=columns).to_arrow()
     order = [
         name for name in ("_commit_timestamp", "_partition", "_bucket", "_log_offset") if name in found.column_names
     ]
@@ -192,7 +192,7 @@ def _last_records(table: Table, end: Any, count: int, columns: list[str] | None)
     return ordered.slice(max(0, ordered.num_rows - count))
 
 
-def _keyed(offsets: dict[tuple[str | None, int], int]) -> dict[Any, int]:
+def _offsets_by_bucket(offsets: dict[tuple[str | None, int], int]) -> dict[Any, int]:
     return {bucket if partition is None else (partition, bucket): at for (partition, bucket), at in offsets.items()}
 
 

@@ -15,7 +15,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
 from fluss_lab.workbench.displays import Listing
-from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_of, table_statuses, troubles_of
+from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_lines, table_statuses, troubles_of
 from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
 from fluss_lab.workbench.lab_place import running_connection
 
@@ -32,7 +32,7 @@ def status_object(folder: Path, found: Discovery) -> dict[str, Any]:
     Raises:
         FlussError: The server does not answer.
     """
-    described, tables, statuses, _ = asked = _asked(folder)
+    described, tables, statuses, _ = asked = _ask_servers(folder)
     servers = _objects(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))
     for each in servers:
         each["process"] = each["process"] and int(str(each["process"]))
@@ -50,7 +50,7 @@ def status_object(folder: Path, found: Discovery) -> dict[str, Any]:
         "tables": _objects(_TABLE_COLUMNS, tables),
         "kept_partitions": _objects(_KEPT_COLUMNS, _kept_rows(described.kept_partitions)),
         "problems": troubles_of(statuses),
-        "given_up": given_up_of(statuses),
+        "given_up": given_up_lines(statuses),
     }
 
 
@@ -68,7 +68,7 @@ class _Asked(NamedTuple):
     limit_ms: int
 
 
-def _asked(folder: Path) -> _Asked:
+def _ask_servers(folder: Path) -> _Asked:
     with running_connection(folder) as connection:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
         states = {state.table_id: state for state in described.tiering_states}
@@ -94,7 +94,7 @@ def status_text(folder: Path, found: Discovery) -> str:
     Raises:
         FlussError: The server does not answer.
     """
-    described, tables, statuses, _ = asked = _asked(folder)
+    described, tables, statuses, _ = asked = _ask_servers(folder)
     kind = "ephemeral" if described.ephemeral else "permanent"
     head = (
         f"{folder}: {kind}, up since {format_moment(described.started_time)}, {described.attached} attached, coordinator "
@@ -112,7 +112,7 @@ def status_text(folder: Path, found: Discovery) -> str:
         shown = troubles[:TROUBLES_MAX]
         more = [f"and {len(troubles) - len(shown)} more"] if len(troubles) > len(shown) else []
         parts.append("buckets with problems:\n" + "\n".join([*shown, *more]))
-    if given_up := given_up_of(statuses):
+    if given_up := given_up_lines(statuses):
         parts.append("given up because it could not be read:\n" + "\n".join(given_up))
     return "\n\n".join(parts)
 

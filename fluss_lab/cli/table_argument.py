@@ -32,24 +32,24 @@ def table_paths(folder: Path) -> list[str]:
         return []
 
 
-def _completed(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_table(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     folder = context.params.get("folder") or Path("lab")
     return [CompletionItem(path) for path in table_paths(folder) if path.startswith(incomplete)]
 
 
 def table_argument(command: Command) -> Command:
     """Add the argument TABLE to a command, as ``path``."""
-    return click.argument("path", metavar="TABLE", shell_complete=_completed)(command)
+    return click.argument("path", metavar="TABLE", shell_complete=_complete_table)(command)
 
 
 def optional_table_argument(command: Command) -> Command:
     """Add the argument [TABLE] to a command, as ``path``, None without it."""
-    return click.argument("path", metavar="[TABLE]", required=False, shell_complete=_completed)(command)
+    return click.argument("path", metavar="[TABLE]", required=False, shell_complete=_complete_table)(command)
 
 
 def tables_argument(command: Command) -> Command:
     """Add the argument [TABLES]... to a command, as ``paths``."""
-    return click.argument("paths", metavar="[TABLES]...", nargs=-1, shell_complete=_completed)(command)
+    return click.argument("paths", metavar="[TABLES]...", nargs=-1, shell_complete=_complete_table)(command)
 
 
 @click.command(

@@ -16,9 +16,9 @@ _NULL: Final = "-"
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return rows as aligned columns; numbers to the right and in groups of three digits, None as a dash."""
-    cells = [[_grouped(value) for value in row] for row in rows]
+    cells = [[_group_digits(value) for value in row] for row in rows]
     right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(headers))]
-    return "\n".join(_aligned([list(headers), *cells], right))
+    return "\n".join(_align([list(headers), *cells], right))
 
 
 class DataTable:
@@ -35,12 +35,12 @@ class DataTable:
 
     def lines(self, columns: Sequence[Sequence[object]]) -> list[str]:
         """Return the lines of the next rows, given by column, the first time with the header."""
-        shown = [[_shown(value) for value in column] for column in columns]
+        shown = [[_data_text(value) for value in column] for column in columns]
         if self._widths is not None:
-            return _aligned(zip(*shown, strict=True), self._right, self._widths)
+            return _align(zip(*shown, strict=True), self._right, self._widths)
         self._right = [bool(column) and all(_is_number(value) for value in column) for column in columns]
         self._widths = [max(map(text_width, [name, *column])) for name, column in zip(self._names, shown, strict=True)]
-        return _aligned([self._names, *zip(*shown, strict=True)], self._right, self._widths)
+        return _align([self._names, *zip(*shown, strict=True)], self._right, self._widths)
 
 
 def text_width(text: str) -> int:
@@ -52,18 +52,18 @@ def text_width(text: str) -> int:
     )
 
 
-def _aligned(rows: Iterable[Sequence[str]], right: Sequence[bool], widths: Sequence[int] | None = None) -> list[str]:
+def _align(rows: Iterable[Sequence[str]], right: Sequence[bool], widths: Sequence[int] | None = None) -> list[str]:
     cells = [list(row) for row in rows]
     if widths is None:
         widths = [max(text_width(row[index]) for row in cells) for index in range(len(right))]
     lines = []
     for row in cells:
-        shown = [_padded(*each) for each in zip(row, widths, right, strict=True)]
+        shown = [_pad(*each) for each in zip(row, widths, right, strict=True)]
         lines.append("  ".join(shown).rstrip())
     return lines
 
 
-def _padded(cell: str, width: int, right: bool) -> str:
+def _pad(cell: str, width: int, right: bool) -> str:
     blanks = " " * max(0, width - text_width(cell))
     return blanks + cell if right else cell + blanks
 
@@ -72,13 +72,13 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _grouped(value: object) -> str:
+def _group_digits(value: object) -> str:
     if value is None:
         return _NULL
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else visible(str(value))
 
 
-def _shown(value: object) -> str:
+def _data_text(value: object) -> str:
     """Return a value of data: JSON's, numbers ungrouped."""
     if value is None:
         return _NULL

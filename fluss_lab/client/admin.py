@@ -39,7 +39,7 @@ from fluss_lab.model import (
     TableInfo,
     TablePath,
 )
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.config.options import DATALAKE_FORMAT, FREE_PREFIXES, TABLE_OPTIONS, check_properties
 from fluss_lab.model.names import check_name, partition_name
 from fluss_lab.model.schema import make_schema
@@ -60,7 +60,7 @@ _LAST: Final = 0
 PARTITIONS_PER_CALL: Final = 500
 
 
-@checked
+@check_arguments
 class Admin:
     """What a person or a tool does with a cluster. Threads may share it.
 
@@ -200,7 +200,7 @@ class Admin:
         """
         changes = [
             pb.PbAlterConfig(config_key=key, config_value=value, op_type=_SET)
-            for key, value in self._checked(path, set or {}).items()
+            for key, value in self._property_texts(path, set or {}).items()
         ]
         changes += [pb.PbAlterConfig(config_key=key, op_type=_DELETE) for key in reset or ()]
         added = make_schema(add_columns).columns if add_columns else ()
@@ -210,7 +210,7 @@ class Admin:
             table_path=path_message(path),
             ignore_if_not_exists=False,
             config_changes=changes,
-            add_columns=[_added(column) for column in added],
+            add_columns=[_add_column_message(column) for column in added],
         )
         attempts = self._connection.attempts("alter_table")
         try:
@@ -222,7 +222,7 @@ class Admin:
                 raise
         return self.table_info(path)
 
-    def _checked(self, path: TablePath, given: Mapping[str, object]) -> dict[str, str]:
+    def _property_texts(self, path: TablePath, given: Mapping[str, object]) -> dict[str, str]:
         """Return properties for an existing table as text: under its own lake format's name any key is free."""
         if all(key in TABLE_OPTIONS or str(key).startswith(FREE_PREFIXES) for key in given):
             return check_properties(given)
@@ -480,7 +480,7 @@ def _is_as_asked(found: TableDescriptor, asked: TableDescriptor) -> bool:
     ] and (found.schema.primary_key, found.partitioned_by) == (asked.schema.primary_key, asked.partitioned_by)
 
 
-def _added(column: Column) -> pb.PbAddColumn:
+def _add_column_message(column: Column) -> pb.PbAddColumn:
     data_type = json.dumps(column.type.to_json()).encode()
     return pb.PbAddColumn(column_name=column.name, data_type_json=data_type, column_position_type=_LAST)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fluss_lab.client.cluster.cluster_client import ClusterClient
 from fluss_lab.model import TableBucket, TableInfo, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fluss_lab.client.write.upsert_writer import UpsertWriter
 
 
-@checked
+@check_arguments
 class Connection(ClusterClient):
     """A connection to a cluster. Threads may share it; a forked process uses its own channels.
 

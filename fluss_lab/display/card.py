@@ -9,7 +9,7 @@ from typing import Final
 
 from fluss_lab.display.card_table import WIDTH_MAX, Grid, grid_html, mark_html
 from fluss_lab.display.marks import EMPTY, LINE
-from fluss_lab.display.shown_text import short, shown
+from fluss_lab.display.shown_text import display_text, short
 
 #: Rows of a listing beyond these are counted, not shown; of any other card, `CARD_ROWS_MAX`.
 ROWS_MAX: Final = 50
@@ -111,7 +111,7 @@ def _notes(notes: Iterable[object]) -> str:
 
 
 def _fact(label: str, value: object) -> str:
-    text = escape(short(shown(value), _FACT_LENGTH_MAX))
+    text = escape(short(display_text(value), _FACT_LENGTH_MAX))
     if label.endswith("`"):
         label, text = label[:-1], f'<code style="{_CODE}">{text}</code>'
     named = f'<span style="opacity:.72;font-size:12px">{escape(short(label))}</span> ' if label else ""

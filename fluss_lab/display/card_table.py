@@ -10,7 +10,7 @@ from typing import Final
 from unicodedata import east_asian_width
 
 from fluss_lab.display.marks import CHANGED, LINE
-from fluss_lab.display.shown_text import CELL_LENGTH_MAX, NOTHING, is_path, short, shown, visible
+from fluss_lab.display.shown_text import CELL_LENGTH_MAX, NOTHING, display_text, is_path, short, visible
 
 #: Widest card, in pixels; its border takes two.
 WIDTH_MAX: Final = 640
@@ -171,7 +171,7 @@ def _column(grid: Grid, index: int) -> _Column:
     values = [each.value for each in cells if each.value is not None]
     numeric = bool(values) and all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
     named = is_identifier(name)
-    texts = [visible(shown(each.value, grouped=not named)[:_LOOK_LENGTH_MAX]) for each in cells]
+    texts = [visible(display_text(each.value, grouped=not named)[:_LOOK_LENGTH_MAX]) for each in cells]
     is_time = bool(values) and all(_TIME.fullmatch(each) or each == NOTHING for each in texts)
     # Amounts are never cut, nor times; of a long identifier both ends stay.
     least = _ID_LENGTH if numeric and named else None if numeric or is_time else _TEXT_LENGTH_MIN

@@ -57,7 +57,7 @@ def is_path(text: str) -> bool:
     return "/" in text[:200] and " " not in text[:200]
 
 
-def shown(value: object, *, grouped: bool = True) -> str:
+def display_text(value: object, *, grouped: bool = True) -> str:
     """Return a value as people read it: nothing as a dash, whole numbers in groups, everything else by `str`.
 
     Args:

@@ -58,7 +58,7 @@ def cut_to_size(made: Callable[[int], Answer], length: int) -> Answer:
     return answer
 
 
-def bounded(answer: Answer) -> Answer:
+def as_given(answer: Answer) -> Answer:
     """Return an answer as it is.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import Answer, Steps, bounded
+from fluss_lab.explorer.explorer_answers import Answer, Steps, as_given
 from fluss_lab.explorer.explorer_requests import (
     AnyRequest,
     BucketRequest,
@@ -112,7 +112,7 @@ class ExplorerModel:
         kind = kind_of(request)
         try:
             for answer in self._answers(request):
-                yield None if answer is None else bounded({"kind": kind, **answer})
+                yield None if answer is None else as_given({"kind": kind, **answer})
         except Exception as error:  # whatever it is, the view shows it
             yield {"kind": kind, "error": self._shown.error_answer(error)}
 

@@ -120,7 +120,7 @@ class TableActions:
             "round",
             path,
             info.table_id,
-            lambda action: _tiered(table.tier(cancel=action.cancel, progress=action.follow_round)),
+            lambda action: _tier_answer(table.tier(cancel=action.cancel, progress=action.follow_round)),
         ) | {"code": code_lines.tier_code(path)}
 
     def compact(self, request: CompactRequest) -> Answer:
@@ -131,7 +131,7 @@ class TableActions:
         """
         info = self._tables.info(request)
         table = self._tables.table(info)
-        begun = self._begin("compact", info.path, info.table_id, lambda _: _compacted(table.compact()))
+        begun = self._begin("compact", info.path, info.table_id, lambda _: _compact_answer(table.compact()))
         return begun | {"code": code_lines.compact_code(info.path)}
 
     def follow(self, request: FollowRequest) -> Steps:
@@ -160,10 +160,10 @@ class TableActions:
                 f"table {path}: a {_NOUNS[action.kind]} is under way; try again when it has ended"
             )
         if action is None:
-            action = self._actions[str(path)] = _Action(kind, str(table_id), lambda action: self._acted(action, act))
+            action = self._actions[str(path)] = _Action(kind, str(table_id), lambda action: self._act(action, act))
         return action.answer()
 
-    def _acted(self, action: _Action, act: Callable[[_Action], Answer]) -> Answer:
+    def _act(self, action: _Action, act: Callable[[_Action], Answer]) -> Answer:
         try:
             return {"state": "done", **act(action)}
         except TieringCancelledError:
@@ -182,18 +182,18 @@ def _progress(state: RoundState) -> Answer:
         "rows": state.rows,
         "bytes": state.size_bytes,
         "seconds": state.seconds,
-        "stages": _rounded(state.stages),
+        "stages": _round_seconds(state.stages),
         "epoch": state.epoch,
         "buckets": [[each.partition, each.bucket, each.rows, each.planned] for each in buckets],
         "bucket_count": len(state.buckets),
     }
 
 
-def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+def _round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: round(each, 3) for name, each in seconds.items()}
 
 
-def _tiered(report: TieringReport) -> Answer:
+def _tier_answer(report: TieringReport) -> Answer:
     """Return what a round did, for the status line."""
     seconds = report.seconds.get("total", 0.0)
     events = f" and {plural(report.events, 'delete')}" if report.events else ""
@@ -203,7 +203,7 @@ def _tiered(report: TieringReport) -> Answer:
     return {"epoch": report.epoch, "text": f"Round {report.epoch}: {amount}, {seconds:.2f} s{more}"}
 
 
-def _compacted(report: CompactionReport) -> Answer:
+def _compact_answer(report: CompactionReport) -> Answer:
     """Return what a compaction did, for the status line."""
     if report.snapshot_id is None:
         return {"text": f"Compaction: nothing to do, {report.seconds:.2f} s"}

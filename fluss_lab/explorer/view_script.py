@@ -43,10 +43,10 @@ def view_script() -> str:
 def _short(text: str) -> str:
     """Return a module without indents, comment lines, empty lines, and spaces that part nothing: it travels into every notebook."""
     lines = (line.strip() for line in text.splitlines())
-    return "\n".join(_closed(line) for line in lines if line and not line.startswith(("//", "/**", "*")))
+    return "\n".join(_strip_spaces(line) for line in lines if line and not line.startswith(("//", "/**", "*")))
 
 
-def _closed(line: str) -> str:
+def _strip_spaces(line: str) -> str:
     """Return a line without the spaces around its punctuation; as it is where there may be nested templates, a regex or a comment."""
     return line if "/" in line or _NESTED.search(line) else _SPACED.sub(lambda found: found[1] or found[2], line)
 

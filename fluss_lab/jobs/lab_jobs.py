@@ -40,7 +40,7 @@ from fluss_lab.jobs.run_secrets import check_parameters_hold_none, check_secret_
 from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import remove_old_runs
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import format_size, parse_duration, parse_size
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 
@@ -57,7 +57,7 @@ _OVERLAPS: Final = ("skip", "queue")
 _CATCH_UPS: Final = ("one", "all", "none")
 
 
-@checked
+@check_arguments
 class Jobs:
     """The jobs of a lab, as ``lab.jobs``. They need no server: what is scheduled is run by ``fluss-lab jobs run``.
 
@@ -128,7 +128,7 @@ class Jobs:
             retries=_in_range("retries", retries, 0, RETRIES_MAX),
             overlap=_one_of("overlap", overlap, _OVERLAPS), catch_up=_one_of("catch_up", catch_up, _CATCH_UPS),
             keep=_in_range("keep", keep, 1, KEEP_MAX), on_failure=check_command(on_failure),
-            next_due_ms=when.after(self._clock.now_ms()),
+            next_due_ms=when.next_due(self._clock.now_ms()),
         )  # fmt: skip
         make_lab_folder(self.folder)
         return listed_job(self.store.add_job(job, replaces=replace, now_ms=self._clock.now_ms()))
@@ -202,7 +202,7 @@ class Jobs:
         task = self._task(notebook, parameters, secrets, timeout, memory)
         secret_values(task.secrets, os.environ)
         make_lab_folder(self.folder)
-        return self._run_now(self._entered(_folder_name(Path(task.notebook)), None, task, "call"), on_line)
+        return self._run_now(self._run_record(_folder_name(Path(task.notebook)), None, task, "call"), on_line)
 
     def start(self, name: str) -> Run:
         """Run a job now, in the background of this process, also while it is paused; return the run, which has begun.
@@ -217,11 +217,11 @@ class Jobs:
                 was started.
         """
         job = self.store.job(name)
-        return self._start(self._entered(job.name, job.id, job.task, "call"))
+        return self._start(self._run_record(job.name, job.id, job.task, "call"))
 
     def run_again(self, run: RunRecord, *, wait: bool = True) -> Run:
         """Run what a run did once more, now. See `Run.rerun`."""
-        again = self._entered(run.job, run.job_id, run.task, "rerun")
+        again = self._run_record(run.job, run.job_id, run.task, "rerun")
         if not wait:
             return self._start(again)
         _check_again(run.task)
@@ -288,7 +288,7 @@ class Jobs:
             memory_bytes=_memory(memory),
         )
 
-    def _entered(self, name: str, job_id: int | None, task: RunTask, trigger: Trigger) -> RunRecord:
+    def _run_record(self, name: str, job_id: int | None, task: RunTask, trigger: Trigger) -> RunRecord:
         now_ms = self._clock.now_ms()
         return RunRecord(
             id=new_run_id(now_ms), job=name, job_id=job_id, task=task, trigger=trigger, attempt=1, state="queued", queued_ms=now_ms,
@@ -397,13 +397,13 @@ def _waiting(notebook: str, execution: RunExecution) -> Waiting:
     """Return what shows which cell of a run is under way, while its block runs."""
     began_s = time.monotonic()
 
-    def shown() -> tuple[str, str]:
+    def show() -> tuple[str, str]:
         cell, cells = execution.cell or (0, 0)
         where = f"cell {cell} of {cells}" if cells else "starting its kernel"
         line = f"running {notebook}: {where}, {time.monotonic() - began_s:.0f} s"
         return line, progress_html(line, (cell - 1) / cells if cells else 0.0)
 
-    return Waiting(f"running {notebook}", render=shown)
+    return Waiting(f"running {notebook}", render=show)
 
 
 def _check_again(task: RunTask) -> None:

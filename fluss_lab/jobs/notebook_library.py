@@ -66,7 +66,7 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
         path = Path(text).expanduser()
         if path.suffix == SUFFIX and path.is_file():
             return path.resolve()
-        found = None if path.is_absolute() else _named(path, places)
+        found = None if path.is_absolute() else _find_named(path, places)
     except (OSError, RuntimeError) as error:
         raise InvalidRequestError(f"notebook {shown}: {getattr(error, 'strerror', None) or error}") from None
     if found is None:
@@ -82,7 +82,7 @@ def shipped_places() -> list[Path]:
     return [installed] if (installed := Path(sysconfig.get_path("data")) / _INSTALLED).is_dir() else []
 
 
-def _named(name: Path, places: Iterable[Path]) -> Path | None:
+def _find_named(name: Path, places: Iterable[Path]) -> Path | None:
     if not name.name or ".." in name.parts:
         return None
     relative = name if name.suffix == SUFFIX else name.with_name(name.name + SUFFIX)

@@ -106,15 +106,15 @@ class NotebookParameter:
             )
         test = _type_test(ast.parse(self.type, mode="eval").body)
         if test is None or not test(plain):
-            raise InvalidRequestError(f"parameter {self.name}: expected {self.type}, found {_shown(value)}")
+            raise InvalidRequestError(f"parameter {self.name}: expected {self.type}, found {_short_text(value)}")
         is_number = _is_float(plain)
         if is_number and self.low is not None and self.high is not None and not self.low <= plain <= self.high:
             raise InvalidRequestError(
-                f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_shown(value)}"
+                f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_short_text(value)}"
             )
         if self.choices and plain is not None and not self._is_choice(plain):
             raise InvalidRequestError(
-                f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_shown(value)}"
+                f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_short_text(value)}"
             )
         return plain
 
@@ -166,7 +166,9 @@ def check_parameters(notebook: Notebook, values: Mapping[str, Any]) -> dict[str,
     for name, value in values.items():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name not in known:
             listed = f"it has {', '.join(known)}" if known else f"it has no cell tagged {TAG!r} with any"
-            raise InvalidRequestError(f"notebook {notebook.path.name}: {_shown(name)} is no parameter of it; {listed}")
+            raise InvalidRequestError(
+                f"notebook {notebook.path.name}: {_short_text(name)} is no parameter of it; {listed}"
+            )
         found[name] = known[name].check(value)
     if (length := len(json.dumps(found))) > VALUES_LENGTH_MAX:
         raise InvalidRequestError(
@@ -212,7 +214,7 @@ def _parameter(
         raise InvalidRequestError(
             f"notebook {notebook.path.name}: parameter {name}: expected a literal as its default, found {ast.unparse(value)[:60]}"
         ) from None
-    kind = _inferred(default) if annotation is None else ast.unparse(annotation)
+    kind = _infer_type(default) if annotation is None else ast.unparse(annotation)
     if annotation is not None and _type_test(annotation) is None:
         raise InvalidRequestError(
             f"notebook {notebook.path.name}: parameter {name}: expected a type made of int, float, str, bool, None, list and "
@@ -237,7 +239,7 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _inferred(default: Any) -> str:
+def _infer_type(default: Any) -> str:
     kind = type(default).__name__
     if default is None:
         return "Any"
@@ -299,10 +301,10 @@ def _plain(name: str, value: Any, depth: int) -> Any:
         return {str(_plain(name, key, 0)): _plain(name, each, depth - 1) for key, each in value.items()}
     raise InvalidRequestError(
         f"parameter {name}: expected text, numbers, booleans, None, or lists and dicts of them (at most {DEPTH_MAX} deep), "
-        f"found {_shown(value)}"
+        f"found {_short_text(value)}"
     )
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = value_text(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -135,7 +135,7 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
 
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             msg["content"] = redactor.plain(msg["content"])
-            kept = self.limit.bounded(msg)
+            kept = self.limit.admit(msg)
             if kept is not msg:
                 # The log has a limit of its own.
                 print(msg["content"].get("text", ""), end="", flush=True)

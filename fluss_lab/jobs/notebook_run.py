@@ -153,8 +153,8 @@ class NotebookRun:
             self._remove_leavings()
             self.scratch = Path(tempfile.mkdtemp(prefix=_scratch_prefix(self.id)))
             (self.scratch / self._notebook.path.name).write_text(self._notebook.text, encoding="utf-8")
-            self._log = _created(self.place.log)
-            with _created(self.place.output) as output:
+            self._log = _create_file(self.place.log)
+            with _create_file(self.place.output) as output:
                 output.write(self._notebook.text)
         except OSError as error:
             shutil.rmtree(self.scratch, ignore_errors=True) if self.scratch.name else None
@@ -207,7 +207,7 @@ class NotebookRun:
             if (passed := self._passed_limit()) is None:
                 return None
             self.end("failed", passed)
-        return self._ended()
+        return self._end()
 
     def end(self, state: str, reason: str) -> None:
         """End the run at once, with this state and reason."""
@@ -219,7 +219,7 @@ class NotebookRun:
     def abandon(self, reason: str) -> None:
         """End a run that has been started, and that nobody will poll."""
         self.end("cancelled", reason)
-        self._ended()
+        self._end()
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -239,7 +239,7 @@ class NotebookRun:
     def _at_cell(self) -> str:
         return "" if self._cell is None else f", in cell {self._cell[0]} of {self._cell[1]}"
 
-    def _ended(self) -> RunResult:
+    def _end(self) -> RunResult:
         # Also after a good end: a JVM, or whatever else the notebook left running.
         is_clean = kill_run(self.id)
         for thread in self._threads:
@@ -313,7 +313,7 @@ def remove_scratch(run_id: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _created(path: Path) -> IO[str]:
+def _create_file(path: Path) -> IO[str]:
     """Create a file, which must not be there, for its owner only."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     return os.fdopen(fd, "w", buffering=1, encoding="utf-8")

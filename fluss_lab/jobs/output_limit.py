@@ -32,7 +32,7 @@ class OutputLimit:
         self._cell_bytes = 0
         self._is_said = False
 
-    def bounded(self, message: dict[str, Any]) -> dict[str, Any] | None:
+    def admit(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Return a kernel's message that is kept; None: it is left out, and a message before it says so.
 
         The first of a cell that is left out is replaced by that. The summary of a run is kept always.

@@ -66,7 +66,7 @@ def memory_of(pid: int) -> int:
         members = [root, *root.children(recursive=True)]
     except psutil.Error:
         return 0
-    return sum(_held(process) for process in members if not _is_server(process))
+    return sum(_memory_bytes(process) for process in members if not _is_server(process))
 
 
 def exceeds_memory(pid: int, limit_bytes: int) -> bool:
@@ -88,7 +88,7 @@ def _resident(members: Iterable[psutil.Process]) -> int:
     return total
 
 
-def _held(process: psutil.Process) -> int:
+def _memory_bytes(process: psutil.Process) -> int:
     with suppress(psutil.Error, OSError):
         full = process.memory_full_info()
         return int(getattr(full, "pss", full.uss))
@@ -120,10 +120,10 @@ def is_alive(process_identity: str) -> bool:
     pid, _, started = process_identity.partition(":")
     if not pid.isdecimal() or not (found := identity(int(pid))):
         return False
-    return found == process_identity if "." not in started else _started_about(int(pid), started)
+    return found == process_identity if "." not in started else _has_start_time(int(pid), started)
 
 
-def _started_about(pid: int, started: str) -> bool:
+def _has_start_time(pid: int, started: str) -> bool:
     """Return whether a process started at a time of the system's clock, which may have been set since."""
     with suppress(psutil.Error, OSError, ValueError):
         return bool(abs(psutil.Process(pid).create_time() - float(started)) <= _CLOCK_STEP_MAX_S)

@@ -98,16 +98,16 @@ class Redactor:
     def plain(self, value: Any) -> Any:
         """Return a value made of dicts, lists and texts with each secret replaced."""
         self._look()
-        return value if self._pattern is None else self._masked(value, self._pattern)
+        return value if self._pattern is None else self._mask(value, self._pattern)
 
-    def _masked(self, value: Any, pattern: re.Pattern[str]) -> Any:
+    def _mask(self, value: Any, pattern: re.Pattern[str]) -> Any:
         if isinstance(value, str):
             return pattern.sub(MASK, value)
         if isinstance(value, list):
-            return [self._masked(each, pattern) for each in value]
+            return [self._mask(each, pattern) for each in value]
         if isinstance(value, dict):
             # Of the same kind: nbformat has a dict of its own.
-            return type(value)({self._masked(key, pattern): self._masked(each, pattern) for key, each in value.items()})
+            return type(value)({self._mask(key, pattern): self._mask(each, pattern) for key, each in value.items()})
         return value
 
     def _look(self) -> None:

@@ -15,7 +15,7 @@ GROUP: Final = "fluss_lab.lake"
 
 def installed_formats() -> list[str]:
     """Return the names of the lake formats that installed packages offer, sorted."""
-    return sorted(_offered())
+    return sorted(_format_entry_points())
 
 
 def check_format(format_name: str) -> None:
@@ -24,10 +24,10 @@ def check_format(format_name: str) -> None:
     Raises:
         UnsupportedError: It is not; the text lists those that are.
     """
-    if format_name not in _offered():
+    if format_name not in _format_entry_points():
         # Installed since?
-        _offered.cache_clear()
-        if format_name not in _offered():
+        _format_entry_points.cache_clear()
+        if format_name not in _format_entry_points():
             raise UnsupportedError(
                 f"lake format {format_name!r}: not installed; installed are {', '.join(installed_formats())}. Install the "
                 f"package that offers it (entry point group {GROUP!r}), or choose one of these"
@@ -46,12 +46,12 @@ def lake_storage(format_name: str, properties: Mapping[str, str]) -> LakeStorage
         UnsupportedError: No installed package offers the format; the text lists those that are.
     """
     check_format(format_name)
-    factory = _offered()[format_name].load()
+    factory = _format_entry_points()[format_name].load()
     return cast(LakeStorage, factory(dict(properties)))
 
 
 @cache
-def _offered() -> dict[str, EntryPoint]:
+def _format_entry_points() -> dict[str, EntryPoint]:
     """Return the installed formats. Looking through all packages takes 5 ms, which every tiering task would pay."""
     return {point.name: point for point in entry_points(group=GROUP)}
 

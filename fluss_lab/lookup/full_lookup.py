@@ -15,7 +15,7 @@ from fluss_lab.errors import OffsetOutOfRangeError, RecordTooLargeError
 from fluss_lab.lookup.lookup_interfaces import FunctionContext, LookupRows
 from fluss_lab.lookup.planned_lookup import PlannedLookup, rows_schema
 from fluss_lab.lookup.rows.kept_rows import KeptRows
-from fluss_lab.lookup.rows.keyed_rows import Groups, KeyedRows, KeyIndex, Longs, distinct, empty_batch, merged
+from fluss_lab.lookup.rows.keyed_rows import Groups, KeyedRows, KeyIndex, Longs, distinct, empty_batch, merge_found
 from fluss_lab.lookup.rows.point_changes import changes, ends, ranges_between
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.moment.read_point import ReadPoint
@@ -51,13 +51,13 @@ class FullLookup(PlannedLookup):
             RecordTooLargeError: They are more than a task can hold.
         """
         started = time.monotonic()
-        source, point = self._opened(context)
+        source, point = self._open_source(context)
         plan, key = self.plan, list(self.plan.table.schema.primary_key)
         self._buckets(context, point)  # each is known
         self._key, self._columns = key, list(dict.fromkeys([*key, *plan.join_keys, *plan.columns]))
         self._counts = dict.fromkeys(("keys", "hits", "misses", "calls", "found", "loads", "changes"), 0)
         rows = _Rows(self._columns, plan.join_keys, key, rows_schema(plan.table, self._columns))
-        kept = None if context.folder is None else KeptRows(context.folder, self._kept_of("rows", context))
+        kept = None if context.folder is None else KeptRows(context.folder, self._kept_identity("rows", context))
         if kept is None or not self._follow(rows, kept, source, point, context):
             self._load(rows, point, context)
             if kept is not None:
@@ -68,7 +68,7 @@ class FullLookup(PlannedLookup):
 
     def lookup(self, keys: pa.RecordBatch) -> LookupRows:
         """Return the rows of each key at the read point. Cost: some 20 ns a key of numbers, 150 ns of others, and the rows."""
-        positions, rows = self._rows.match(self._typed(keys), self.plan.columns)
+        positions, rows = self._rows.match(self._type_keys(keys), self.plan.columns)
         self._counts["keys"] += keys.num_rows
         self._counts["hits"] += keys.num_rows
         self._counts["found"] += len(positions)
@@ -166,7 +166,7 @@ class _Rows:
     def load(self, rows: pa.RecordBatch) -> None:
         """Replace all rows."""
         self._all = rows
-        self._base = self._keyed(rows)
+        self._base = self._key_rows(rows)
         self._keys = self._base.index if self._is_key else KeyIndex.of(rows.select(self._key))
         self._set_apart(empty_batch(self.schema).append_column(_LIVE, pa.array([], pa.bool_())))
 
@@ -180,7 +180,7 @@ class _Rows:
         if not self._apart.num_rows:
             return positions, rows
         at, others = self._changed.match(keys)
-        return merged((positions, rows), (at, self._changed.rows.select(list(columns)).take(pa.array(others))))
+        return merge_found((positions, rows), (at, self._changed.rows.select(list(columns)).take(pa.array(others))))
 
     def change(self, changes: Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]) -> None:
         """Apply changes, which are in order: of each key the last one counts."""
@@ -226,13 +226,13 @@ class _Rows:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _keyed(self, rows: pa.RecordBatch) -> KeyedRows:
+    def _key_rows(self, rows: pa.RecordBatch) -> KeyedRows:
         return KeyedRows.of(rows, self._join_keys, is_unique=self._is_key)
 
     def _set_apart(self, apart: pa.RecordBatch) -> None:
         """Set what has become of rows since the base: the last state of each."""
         self._apart = apart
-        self._changed = self._keyed(apart.filter(apart.column(_LIVE)).select(self._columns))
+        self._changed = self._key_rows(apart.filter(apart.column(_LIVE)).select(self._columns))
         self._dead = np.zeros(self._all.num_rows, dtype=np.bool_)
         found = self._keys.find(apart.select(self._key))
         self._dead[found[found >= 0]] = True

@@ -60,7 +60,7 @@ def choose_mode(
 def _changes_since(connection: Connection, info: TableInfo, point: ReadPoint) -> int | None:
     """Return how many changes there are since a point; None where the cluster does not have all of its buckets."""
     present = {
-        (each.bucket.partition_id, each.bucket.bucket): each.known().high_watermark
+        (each.bucket.partition_id, each.bucket.bucket): each.require().high_watermark
         for each in connection.admin().buckets(info)
     }
     if any((each.partition_id, each.bucket) not in present for each in point.buckets):

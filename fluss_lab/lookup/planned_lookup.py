@@ -107,7 +107,7 @@ class PlannedLookup(LookupFunction):
         """
         if self.plan.point is not None:
             return self.plan.point
-        with self._connected() as connection:
+        with self._connect() as connection:
             point = TableReader(connection, self.plan.table.path).read_point()
             check_table_id(point.path, self.plan.table.table_id, point.table_id)
             return point.to_json()
@@ -124,7 +124,7 @@ class PlannedLookup(LookupFunction):
         if connection is not None:
             connection.close()
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         return Connection(self._address, dict(self.plan.client))
 
     def _address(self) -> ServerAddress:
@@ -134,7 +134,7 @@ class PlannedLookup(LookupFunction):
             return ServerAddress.of(place.host, place.port, place.token, place.trust)
         return replace(self.plan.address, token=self._token)
 
-    def _opened(self, context: FunctionContext) -> tuple[TableSource, ReadPoint]:
+    def _open_source(self, context: FunctionContext) -> tuple[TableSource, ReadPoint]:
         """Connect; return the table, and the point at which its rows are looked up.
 
         Raises:
@@ -150,17 +150,17 @@ class PlannedLookup(LookupFunction):
                 "micro-batch from present_point"
             )
         point = ReadPoint.from_json(text)
-        self._connection = self._connected()
+        self._connection = self._connect()
         source = TableSource(self._connection, self.plan.table, None)
         source.check_table(point.path, point.table_id, "read point")
         return source, point
 
-    def _typed(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+    def _type_keys(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         """Return keys as columns that may be null, as the table has them everywhere else here."""
         schema = rows_schema(self.plan.table, self.plan.join_keys)
         return pa.RecordBatch.from_arrays([keys.column(name) for name in schema.names], schema=schema)
 
-    def _kept_of(self, kind: str, context: FunctionContext) -> str:
+    def _kept_identity(self, kind: str, context: FunctionContext) -> str:
         """Return what rows that are kept must be of to be used by this function."""
         plan, numbers = self.plan, self._numbers(context)
         owned = None if numbers is None else sorted(numbers)

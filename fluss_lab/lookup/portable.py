@@ -43,7 +43,7 @@ def portable_text(value: Portable) -> str:
             f"{path} is defined in {where}, and tasks import classes by name; put it into a module that is installed where "
             "tasks run"
         )
-    if _imported(kind.__module__, kind.__qualname__) is not kind:
+    if _import_object(kind.__module__, kind.__qualname__) is not kind:
         raise UnsupportedError(
             f"{path}: the module has another class under that name; tasks import classes by name; define it at the top of a "
             "module that is installed where tasks run, and start Python again if the module was changed"
@@ -97,7 +97,7 @@ def class_path(kind: type) -> str:
 def _portable(text: str, expected: type[T]) -> T:
     form = decode(_Form, text, _WHAT, version=FORMAT, peer=True)
     path = f"{form.module}.{form.name}"
-    found = _imported(form.module, form.name)
+    found = _import_object(form.module, form.name)
     # Before anything of it is called.
     if not (isinstance(found, type) and issubclass(found, expected)):
         raise InvalidError(f"{path}: expected a class that derives from {class_path(expected)}, found {found!r}")
@@ -114,7 +114,7 @@ def _remade(form: _Form, kind: type[Portable], expected: type[T]) -> T:
     return made
 
 
-def _imported(module: str, name: str) -> object:
+def _import_object(module: str, name: str) -> object:
     """Return what a module has under a dotted name."""
     try:
         found: object = importlib.import_module(module)

@@ -17,7 +17,7 @@ from fluss_lab.lookup import lookup_options
 from fluss_lab.lookup.lookup_interfaces import FunctionContext, LookupRows
 from fluss_lab.lookup.planned_lookup import PlannedLookup, rows_schema
 from fluss_lab.lookup.rows.kept_rows import KeptRows
-from fluss_lab.lookup.rows.keyed_rows import Groups, KeyIndex, Longs, distinct, empty_batch, merged
+from fluss_lab.lookup.rows.keyed_rows import Groups, KeyIndex, Longs, distinct, empty_batch, merge_found
 from fluss_lab.lookup.rows.lookup_cache import LookupCache
 from fluss_lab.lookup.rows.point_changes import PointUndo, changes, ranges_between
 from fluss_lab.model import TableInfo
@@ -50,7 +50,7 @@ class RemoteLookup(PlannedLookup):
         Raises:
             UnsupportedError: Rows cannot be looked up by these keys; or in more partitions than allowed.
         """
-        source, point = self._opened(context)
+        source, point = self._open_source(context)
         plan = self.plan
         assert self._connection is not None
         buckets = self._buckets(context, point)
@@ -68,7 +68,7 @@ class RemoteLookup(PlannedLookup):
         self._kept: KeptRows | None = None
         self._point: ReadPoint | None = None
         if context.folder is not None:
-            self._kept, self._point = KeptRows(context.folder, self._kept_of("cache", context)), point
+            self._kept, self._point = KeptRows(context.folder, self._kept_identity("cache", context)), point
             self._take_kept(self._kept, source, point, context)
         self._counts = dict.fromkeys(("keys", "hits", "misses", "calls", "found"), 0)
         self._count_cache()
@@ -82,7 +82,7 @@ class RemoteLookup(PlannedLookup):
             OffsetOutOfRangeError: What was changed since the read point is held nowhere any more.
             UnsupportedError: More keys have changed since then than ``lookup.remote.max-changes``.
         """
-        keys = self._typed(keys)
+        keys = self._type_keys(keys)
         entries = self._cache.find(keys, self._clock.now_ms())
         positions, ids = self._cache.expand(entries)
         rows = self._cache.rows.take(pa.array(ids))
@@ -96,7 +96,7 @@ class RemoteLookup(PlannedLookup):
             answer = answer.select(self.plan.columns)
             self._cache.add(asked, places, answer, self._clock.now_ms())
             at, found = Groups.of_sorted(places, asked.num_rows).expand(codes)
-            positions, rows = merged((positions, rows), (missing[at], answer.take(pa.array(found))))
+            positions, rows = merge_found((positions, rows), (missing[at], answer.take(pa.array(found))))
             self._count_cache()
         self._counts["found"] += len(positions)
         return LookupRows(positions, rows)
@@ -122,7 +122,7 @@ class RemoteLookup(PlannedLookup):
         for part, whose, partitions in self._parts(named):
             found.append(self._live(part, whose))
             asked |= partitions
-        positions, rows = merged(*found)
+        positions, rows = merge_found(*found)
         self._undo.extend(asked if self._partitions else None)
         positions, rows = self._undo.undo(named, positions, rows)
         if not self._rest:
@@ -187,9 +187,9 @@ class RemoteLookup(PlannedLookup):
         rows = self._batch(table)
         if not is_whole:
             # The answer has the rows prefix by prefix, and does not say where one ends.
-            return merged((whose[KeyIndex.of(keys).find(rows.select(keys.schema.names))], rows))
+            return merge_found((whose[KeyIndex.of(keys).find(rows.select(keys.schema.names))], rows))
         at = np.flatnonzero(rows.column(0).is_valid().to_numpy(zero_copy_only=False))
-        return merged((whose[at], rows if len(at) == rows.num_rows else rows.take(pa.array(at))))
+        return merge_found((whose[at], rows if len(at) == rows.num_rows else rows.take(pa.array(at))))
 
     def _batch(self, table: pa.Table) -> pa.RecordBatch:
         schema = self._no_rows().schema

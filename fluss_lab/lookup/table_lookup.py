@@ -23,13 +23,13 @@ from fluss_lab.lookup.mode_choice import choose_mode
 from fluss_lab.lookup.planned_lookup import LookupPlan, PlannedLookup
 from fluss_lab.lookup.remote_lookup import RemoteLookup, remote_columns
 from fluss_lab.model import TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import format_moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 
 
-@checked
+@check_arguments
 class FlussLookupSource(LookupTableSource, SupportsLookupCustomShuffle):
     """A primary-key table of a lab, looked up at a read point.
 

@@ -1,6 +1,6 @@
 """The checks of public callables' arguments, in one place: by the types that their signatures name.
 
-A class marked by `checked` has every public method's arguments brought to the annotated types before anything else is
+A class marked by `check_arguments` has every public method's arguments brought to the annotated types before anything else is
 done: numbers of numpy and pandas become Python's, a frame's column index a list of names, ``"shop.orders"`` a table path.
 What is of another type is refused with the argument's name. Rules that need more than a type (which columns, which
 buckets, which time) are the callee's own.
@@ -70,7 +70,7 @@ _WORDS: Final = {
 }
 
 
-def checked(kind: type[KindT]) -> type[KindT]:
+def check_arguments(kind: type[KindT]) -> type[KindT]:
     """Mark a class: its own public methods check their arguments. Those that its bases have, these must mark.
 
     Cost: less than a microsecond a call whose values are of the types named already.
@@ -226,10 +226,12 @@ def _check_one(part: str, name: str, scope: Mapping[str, Any]) -> _Check | None:
     inner = rest.removesuffix("]")
     if head in {"Sequence", "Iterable", "Collection", "list"}:
         # The keys of a dict are a fine list of objects of ours; where names or numbers are meant it is a mistake.
-        return _listed(_check(inner, "", scope), takes_mapping=isinstance(scope.get(inner), type) and inner != "Any")
+        return _list_check(
+            _check(inner, "", scope), takes_mapping=isinstance(scope.get(inner), type) and inner != "Any"
+        )
     if head == "Mapping":
         key, value = _split(inner, ",")
-        return _mapped(_check(key, "", scope), _check(value, "", scope))
+        return _map_check(_check(key, "", scope), _check(value, "", scope))
     if head == "Callable":
         return lambda value: value if callable(value) else _OTHER
     if part == "int":
@@ -302,8 +304,8 @@ _PLAIN: Final[Mapping[str, _Check]] = {
 }
 
 
-def _listed(check: _Check | None, *, takes_mapping: bool = False) -> _Check:
-    def listed(value: Any) -> Any:
+def _list_check(check: _Check | None, *, takes_mapping: bool = False) -> _Check:
+    def check_list(value: Any) -> Any:
         if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
             return _OTHER
         if isinstance(value, Mapping) and not takes_mapping:
@@ -316,11 +318,11 @@ def _listed(check: _Check | None, *, takes_mapping: bool = False) -> _Check:
         found = [check(each) for each in given]
         return _OTHER if any(each is _OTHER for each in found) else found
 
-    return listed
+    return check_list
 
 
-def _mapped(check_key: _Check | None, check_value: _Check | None) -> _Check:
-    def mapped(value: Any) -> Any:
+def _map_check(check_key: _Check | None, check_value: _Check | None) -> _Check:
+    def check_map(value: Any) -> Any:
         if not isinstance(value, Mapping):
             return _OTHER
         found = {}
@@ -332,4 +334,4 @@ def _mapped(check_key: _Check | None, check_value: _Check | None) -> _Check:
             found[key_found] = value_found
         return found
 
-    return mapped
+    return check_map

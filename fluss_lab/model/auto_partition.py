@@ -93,7 +93,7 @@ class AutoPartition:
             return f"{year:04d}"
         return f"{year:04d}{month // 3 + 1}" if self.unit == "quarter" else f"{year:04d}{month + 1:02d}"
 
-    def wanted(self, now_ms: int) -> list[str]:
+    def wanted_partitions(self, now_ms: int) -> list[str]:
         """Return the names of the partitions that shall exist at a moment, the earliest first, up to the year 9999."""
         names: dict[str, None] = {}
         for ahead in range(self.precreate):

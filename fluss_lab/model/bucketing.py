@@ -251,13 +251,13 @@ def _iceberg_longs(column: pa.Array) -> Longs:
 
 def _compacted_keys(columns: Sequence[pa.Array]) -> ByteRows:
     """Return the bytes of each row's key: Fluss's compacted row format without its null bits."""
-    parts = [part for column in columns for part in _compacted(column)]
+    parts = [part for column in columns for part in _compact(column)]
     if len(parts) == 1 and isinstance(parts[0], ByteRows):
         return parts[0]
     return _rows_of(pc.binary_join_element_wise(*map(_arrow_of, parts), pa.scalar(b"", pa.large_binary())))
 
 
-def _compacted(column: pa.Array) -> list[ByteRows | pa.Array]:
+def _compact(column: pa.Array) -> list[ByteRows | pa.Array]:
     """Return the parts, to be joined row by row, that the compacted format writes for a column."""
     arrow_type = column.type
     if _is_bytes(arrow_type):
@@ -284,7 +284,7 @@ def _compacted_number(column: pa.Array) -> ByteRows:
     if pa.types.is_int64(arrow_type):
         return _varints(column.to_numpy().view(np.uint64))
     raw = column.cast(pa.uint8()) if pa.types.is_boolean(arrow_type) else column
-    return _fixed(raw.to_numpy().view(np.uint8).reshape(len(raw), -1))
+    return _fixed_rows(raw.to_numpy().view(np.uint8).reshape(len(raw), -1))
 
 
 def _compacted_timestamps(column: pa.Array) -> list[ByteRows | pa.Array]:
@@ -316,7 +316,7 @@ def _unscaled_bytes(decimals: pa.Array) -> ByteRows:
     return ByteRows(np.ascontiguousarray(big_endian).reshape(-1), starts, sizes)
 
 
-def _fixed(rows: npt.NDArray[np.uint8]) -> ByteRows:
+def _fixed_rows(rows: npt.NDArray[np.uint8]) -> ByteRows:
     """Return the rows of a matrix, one key part each."""
     count, width = rows.shape
     return ByteRows(rows.reshape(-1), np.arange(0, count * width, width), np.full(count, width))

@@ -377,9 +377,9 @@ class DefinitionCache:
     """
 
     def __init__(self) -> None:
-        self._known = lru_cache(_KEPT)(_parsed)
+        self._known = lru_cache(_KEPT)(_parse)
 
-    def parsed(self, text: str | bytes) -> TableDescriptor:
+    def parse(self, text: str | bytes) -> TableDescriptor:
         """Return the definition that a text says; its properties are the caller's own.
 
         Raises:
@@ -388,11 +388,11 @@ class DefinitionCache:
             ValueError: The text is not JSON.
         """
         if len(text) > _TEXT_LENGTH_MAX:
-            return _parsed(text)
+            return _parse(text)
         found = self._known(text)
         # Whoever is given it may change it: it is a dict.
         return replace(found, properties=dict(found.properties))
 
 
-def _parsed(text: str | bytes) -> TableDescriptor:
+def _parse(text: str | bytes) -> TableDescriptor:
     return TableDescriptor.from_json(json.loads(text))

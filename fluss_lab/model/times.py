@@ -96,7 +96,7 @@ def parse_moment(value: Any, zone: tzinfo | None = None) -> int:
         timestamp_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
     except (OverflowError, ValueError, OSError):
         timestamp_ms = -1
-    return _checked(timestamp_ms, value)
+    return _check_range(timestamp_ms, value)
 
 
 def whole_number(value: Any) -> int | None:
@@ -112,7 +112,7 @@ def _of_number(number: int) -> int:
             f"time {number}: expected epoch milliseconds, found what must be seconds "
             f"({format_moment(number * 1000)}): multiply by 1000"
         )
-    return _checked(number, number)
+    return _check_range(number, number)
 
 
 def _of_text(text: str, zone: tzinfo | None) -> datetime | None:
@@ -176,7 +176,7 @@ def shown_moment(value: Any) -> str:
     return repr(value)
 
 
-def _checked(timestamp_ms: int, value: object) -> int:
+def _check_range(timestamp_ms: int, value: object) -> int:
     if not 0 <= timestamp_ms <= TIMESTAMP_MS_MAX:
         raise InvalidTimestampError(
             f"time {value!r}: expected one between 1970 and 9999 (epoch milliseconds if a number)"

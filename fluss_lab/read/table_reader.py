@@ -13,7 +13,7 @@ from fluss_lab.client import Connection, LogScanner
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import Moment, fixed_moment, format_moment, parse_moment, whole_number
 from fluss_lab.read.changelog.changelog import Changelog
@@ -41,7 +41,7 @@ _PRESENT_WAITS: Final = 2
 _PRESENT_WAIT_S: Final = 0.0015
 
 
-@checked
+@check_arguments
 class TableReader:
     """Reads one table across cluster and lake: union reads, seeks, the changelog. Cheap to make.
 
@@ -182,7 +182,7 @@ class TableReader:
             )
         source = self._source if read_point is None else self._source_at(read_point)
         schema = source.info.schema
-        selection = Selection(compile_filter(where, schema), _collected(partitions), _collected(buckets))
+        selection = Selection(compile_filter(where, schema), _collect(partitions), _collect(buckets))
         check_selection(source.info, selection)
         made = make_columns(schema, columns, with_source)
         if as_of is not None:
@@ -261,8 +261,8 @@ class TableReader:
                 f"table {self.info.path}: changelog(net=True): it is for primary-key tables, a log table only grows"
             )
         kind = NetChangelog if net else Changelog
-        start, end = (_fixed(edge, self._source.connection.time_zone) for edge in (start, end))
-        wanted = checked_buckets(self.info, _collected(buckets))
+        start, end = (_fix_edge(edge, self._source.connection.time_zone) for edge in (start, end))
+        wanted = checked_buckets(self.info, _collect(buckets))
         return kind(self._source, start, end, wanted, columns, self._spark)
 
     def history(self, key: Any, columns: Sequence[str] | None = None) -> RowHistory:
@@ -291,7 +291,7 @@ class TableReader:
             OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet.
             InvalidRequestError: A start that is none.
         """
-        state, starts = resolve_starts(self._source, _fixed(start, self._source.connection.time_zone))
+        state, starts = resolve_starts(self._source, _fix_edge(start, self._source.connection.time_zone))
         return {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
 
     def subscribe(self, start: Any, columns: Sequence[str] | None = None) -> LogScanner:
@@ -356,7 +356,7 @@ class TableReader:
         return first, second
 
 
-def _fixed(edge: Any, zone: tzinfo | None) -> Any:
+def _fix_edge(edge: Any, zone: tzinfo | None) -> Any:
     """Return where a changelog starts or ends, meaning the same whenever it is asked."""
     if edge is None or (isinstance(edge, str) and edge in {EARLIEST, LATEST}):
         return edge
@@ -366,7 +366,7 @@ def _fixed(edge: Any, zone: tzinfo | None) -> Any:
         raise InvalidTimestampError(f"{error}; or {OTHER_EDGES}") from None
 
 
-def _collected(values: Collection[Any] | None) -> Any:
+def _collect(values: Collection[Any] | None) -> Any:
     if values is None:
         return None
     if isinstance(values, str) or not isinstance(values, Collection):

@@ -75,7 +75,7 @@ def decode_runs(data: Buffer, schemas: Schemas) -> Iterator[LogRecords]:
         number = min(number * _GROWTH, _RUN_BATCHES)
         for first, last in _joinable(view, edges) if len(edges) > 2 else [(0, 1)]:
             run = None if last - first == 1 else _Run(view, edges[first : last + 1])
-            if run is not None and (joined := run.decoded(schemas)) is not None:
+            if run is not None and (joined := run.decode(schemas)) is not None:
                 at = run.end
                 yield joined
                 continue
@@ -138,7 +138,7 @@ class _Run:
         """Return where the last batch ends."""
         return self._edges[-1]
 
-    def decoded(self, schemas: Schemas) -> LogRecords | None:
+    def decode(self, schemas: Schemas) -> LogRecords | None:
         """Return the records; None when something is wrong."""
         if not self._crcs_agree():
             return None

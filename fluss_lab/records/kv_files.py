@@ -201,7 +201,7 @@ def check_files(folder: Place, manifest: SnapshotManifest) -> None:
         if isinstance(path, Path):
             _check_file(path, mark)
         else:
-            _fetched(path, mark)
+            _fetch(path, mark)
 
 
 def _check_file(path: Path, mark: FileMark) -> None:
@@ -216,7 +216,7 @@ def _check_file(path: Path, mark: FileMark) -> None:
     _check_sum(path, mark, size, crc)
 
 
-def _fetched(path: ObjectPath, mark: FileMark) -> bytes:
+def _fetch(path: ObjectPath, mark: FileMark) -> bytes:
     """Return the bytes of an object, when they are what the mark says."""
     try:
         data = path.store.read(path)
@@ -237,7 +237,7 @@ def _read_mapped(folder: Place, mark: FileMark) -> pa.Buffer:
     """Return the bytes of a file, mapped where it is local, when they are what the mark says."""
     path = folder / mark.name
     if not isinstance(path, Path):
-        return pa.py_buffer(_fetched(path, mark))
+        return pa.py_buffer(_fetch(path, mark))
     _check_file(path, mark)
     if not mark.size_bytes:
         return pa.py_buffer(b"")  # an empty file cannot be mapped

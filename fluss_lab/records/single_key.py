@@ -23,7 +23,7 @@ class SingleKey:
     __slots__ = ("_head", "_size", "_stop", "_tail", "_width")
 
     def __init__(self, type: pa.DataType) -> None:
-        zero, ones = _encoded(0, type), _encoded(-1, type)
+        zero, ones = _encode(0, type), _encode(-1, type)
         start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(zero, ones, strict=True)))
         self._width = type.bit_width // 8
         self._size, self._stop = len(zero), start + self._width
@@ -54,6 +54,6 @@ class SingleKey:
         return int.from_bytes(data[len(self._head) : self._stop], "little")
 
 
-def _encoded(value: int, type: pa.DataType) -> bytes:
+def _encode(value: int, type: pa.DataType) -> bytes:
     keys = pa.RecordBatch.from_arrays([pa.array([value], type)], ["key"])
     return bytes(keys.serialize().to_pybytes())

@@ -79,7 +79,7 @@ class Channel:
         self._streaming: list[Any] = []
         with Held():
             leaving = () if idle_s is None else (("grpc.client_idle_timeout_ms", int(idle_s * 1000)),)
-            self._channel = self._made((*_ANSWERS, *leaving))
+            self._channel = self._make_channel((*_ANSWERS, *leaving))
         self._metadata = (token.header_of(secret),)
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class Channel:
             while channels:
                 channels.pop().close()
 
-    def _made(self, options: tuple[tuple[str, int], ...] = ()) -> Any:
+    def _make_channel(self, options: tuple[tuple[str, int], ...] = ()) -> Any:
         if self._trust is None:
             return grpc.insecure_channel(self.address, options=(*_OPTIONS, *options))
         secured = (*_OPTIONS, *options, *self._trust.options())
@@ -150,7 +150,7 @@ class Channel:
         what = f"{method.name} at {self.address}"
 
         def invoke(request: Any, closed: threading.Event) -> Iterator[Any]:
-            channel = self._made()
+            channel = self._make_channel()
             self._streaming.append(channel)
             call = channel.unary_stream(
                 method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
@@ -175,7 +175,7 @@ def _answer(held: Held, stream: Any) -> Any:
     """Return the one answer of a call; an interrupt cancels it."""
     answers: list[Any] = []
     # Cancelling takes gRPC's locks, of which this thread may hold one when the interrupt comes.
-    held.until(lambda: answers.extend(stream), lambda: _thread.start_new_thread(stream.cancel, ()))
+    held.wait(lambda: answers.extend(stream), lambda: _thread.start_new_thread(stream.cancel, ()))
     if not answers:  # interrupted before anything was awaited
         stream.cancel()
         held.deliver()

@@ -16,7 +16,7 @@ from typing import Final
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
-from fluss_lab.interrupts import Flag, Held, joined
+from fluss_lab.interrupts import Flag, Held, join_threads
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Trust, reachable
 from fluss_lab.rpc.access.token import read_token
@@ -228,7 +228,7 @@ class Attachment(Closing):
             self._closing.set()
             with self._lock:
                 self._stream_closed.set()
-            joined([self._thread], CLOSE_TIMEOUT_S)
+            join_threads([self._thread], CLOSE_TIMEOUT_S)
 
     def ends_with(self, owner: object) -> None:
         """Detach when an object is garbage-collected: a lab that was never closed, or whose opening was interrupted."""

@@ -100,7 +100,7 @@ def each_of(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(index)
 
 
-def qualified(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataFrame:
+def qualify(frame: DataFrame, qualifiers: Sequence[tuple[str, ...]]) -> DataFrame:
     """Return a frame whose columns have these names before their own."""
     session = frame.sparkSession
     jvm: Any = session._jvm

@@ -105,7 +105,7 @@ class StatementNames:
     qualifiers: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
 
-    def contested(self) -> set[tuple[str, ...]]:
+    def contested_paths(self) -> set[tuple[str, ...]]:
         """Return the paths of tables that columns are qualified by where the last part alone may mean something else.
 
         That is another relation, or a variable of a lambda function, which comes before columns.
@@ -123,7 +123,7 @@ def _lower_case(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in path)
 
 
-def substituted(session: SparkSession, text: str) -> str:
+def substitute(session: SparkSession, text: str) -> str:
     """Return a statement with the values of the variables in it (``${name}``), as Spark's parser would read it.
 
     What the parser says of places is said of that text.
@@ -173,7 +173,7 @@ def names_in(plan: Any, text: str) -> StatementNames:
             alias = None
         below = str(node.alias()) if kind == "SubqueryAlias" else alias
         pending += [(child, below) for child in each_of(node.children())]
-        pending += [(child, None) for child in _beside(node, kind)]
+        pending += [(child, None) for child in _side_plans(node, kind)]
     return found
 
 
@@ -210,7 +210,7 @@ def _target(node: Any) -> tuple[str, ...] | None:
     return path if len(path) == 2 else None
 
 
-def _beside(node: Any, kind: str) -> Iterator[Any]:
+def _side_plans(node: Any, kind: str) -> Iterator[Any]:
     """Yield plans that are no children and in no expression: WITH clauses, what is explained."""
     if kind == "UnresolvedWith":
         for relation in each_of(node.cteRelations()):

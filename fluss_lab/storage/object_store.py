@@ -150,7 +150,7 @@ class ObjectFiles:
             found = obstore.get(self._library, place.key)
             return bytes(found.bytes()), Version(found.meta["e_tag"], found.meta["version"])
 
-        return self._done(place, load)
+        return self._run(place, load)
 
     def open(self, place: ObjectPath, size: int) -> FileReader:
         """See `FileStore.open`."""
@@ -161,7 +161,7 @@ class ObjectFiles:
         if start >= stop:
             return b""
         try:
-            return bytes(self._done(place, lambda: obstore.get_range(self._library, place.key, start=start, end=stop)))
+            return bytes(self._run(place, lambda: obstore.get_range(self._library, place.key, start=start, end=stop)))
         except StoreError as error:
             if error.errno == errno.ERANGE:
                 return b""
@@ -170,19 +170,19 @@ class ObjectFiles:
     def size(self, place: ObjectPath) -> int | None:
         """See `FileStore.size`."""
         try:
-            return int(self._done(place, lambda: obstore.head(self._library, place.key)["size"]))
+            return int(self._run(place, lambda: obstore.head(self._library, place.key)["size"]))
         except FileNotFoundError:
             return None
 
     def names(self, folder: ObjectPath) -> list[str]:
         """See `FileStore.names`."""
-        found = self._done(folder, lambda: obstore.list_with_delimiter(self._library, folder.key or None))
+        found = self._run(folder, lambda: obstore.list_with_delimiter(self._library, folder.key or None))
         keys = [*(each["path"] for each in found["objects"]), *found["common_prefixes"]]
         return sorted(str(key).rstrip("/").rpartition("/")[2] for key in keys)
 
     def is_folder(self, place: ObjectPath) -> bool:
         """See `FileStore.is_folder`."""
-        self._done(place, lambda: obstore.list_with_delimiter(self._library, place.key or None))
+        self._run(place, lambda: obstore.list_with_delimiter(self._library, place.key or None))
         return True
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -198,15 +198,15 @@ class ObjectFiles:
         except (StoreUnreachableError, StoreBusyError, ObjectExistsError):
             if expected is None:
                 raise
-            if (version := self._landed(place, data)) is None:
+            if (version := self._landed_version(place, data)) is None:
                 raise
             return version
 
     def _put(self, place: ObjectPath, data: bytes, mode: Any) -> Version:
-        result = self._done(place, lambda: obstore.put(self._library, place.key, data, mode=mode, use_multipart=False))
+        result = self._run(place, lambda: obstore.put(self._library, place.key, data, mode=mode, use_multipart=False))
         return Version(result["e_tag"], result["version"])
 
-    def _landed(self, place: ObjectPath, data: bytes) -> Version | None:
+    def _landed_version(self, place: ObjectPath, data: bytes) -> Version | None:
         """Return the version of a content that was put without an answer; None when something else is there, or nothing."""
         try:
             found, version = self.load(place)
@@ -225,7 +225,7 @@ class ObjectFiles:
             return
         if not is_unique and self.size(place) is not None:
             raise ObjectExistsError(errno.EEXIST, f"a file of that name is there ({self._endpoint})", str(place))
-        self._done(place, lambda: obstore.put(
+        self._run(place, lambda: obstore.put(
             self._library, place.key, iter(draft.pieces), use_multipart=True, chunk_size=_PART_BYTES,
             max_concurrency=_PARTS_AT_ONCE,
         ))  # fmt: skip
@@ -251,13 +251,13 @@ class ObjectFiles:
         def keys() -> list[str]:
             return [each["path"] for some in obstore.list(self._library, folder.key) for each in some]
 
-        self._delete(folder, self._done(folder, keys))
+        self._delete(folder, self._run(folder, keys))
 
     def _delete(self, place: ObjectPath, keys: list[str]) -> None:
         if not keys:
             return
         try:
-            self._done(place, lambda: obstore.delete(self._library, keys))
+            self._run(place, lambda: obstore.delete(self._library, keys))
         except FileNotFoundError:
             if len(keys) > 1:  # which of them is not known: each by itself
                 for key in keys:
@@ -265,7 +265,7 @@ class ObjectFiles:
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
-    def _done(self, place: ObjectPath, call: Callable[[], T]) -> T:
+    def _run(self, place: ObjectPath, call: Callable[[], T]) -> T:
         """Return what the library returns.
 
         Raises:

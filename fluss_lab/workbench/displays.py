@@ -11,11 +11,11 @@ from fluss_lab.client import BucketStatus, Connection, TieringRoundRecord, Unkno
 from fluss_lab.display import LAKE, LOG, ROWS_MAX, Grid, Key, card, plural, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.card_table import is_identifier
-from fluss_lab.display.shown_text import shown
+from fluss_lab.display.shown_text import display_text
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -167,7 +167,7 @@ def table_text(connection: Connection, path: TablePath) -> str:
 
 def table_html(connection: Connection, path: TablePath) -> str:
     """Return a table as a card: where its records are, and its columns; where it cannot be had at once, why."""
-    facts = _found(lambda: table_facts(connection, path, tiering_states(connection, f"show {path}").get(str(path))))
+    facts = _find(lambda: table_facts(connection, path, tiering_states(connection, f"show {path}").get(str(path))))
     if isinstance(facts, str):
         return card("Table", path, notes=[facts])
     definition = facts.info.descriptor
@@ -234,10 +234,10 @@ def known_columns(connection: Connection, path: TablePath) -> list[str]:
 
 
 def _definition(connection: Connection, path: TablePath) -> TableDescriptor | str:
-    return _found(lambda: connection.table_info(path, connection.attempts(f"show {path}", 0)).descriptor)
+    return _find(lambda: connection.table_info(path, connection.attempts(f"show {path}", 0)).descriptor)
 
 
-def _found(look: Callable[[], T]) -> T | str:
+def _find(look: Callable[[], T]) -> T | str:
     """Return what a look finds, or why it finds nothing."""
     try:
         return look()
@@ -261,7 +261,7 @@ def _roles(descriptor: TableDescriptor, column: str) -> list[str]:
     return [role for role, columns in roles.items() if column in columns]
 
 
-@checked
+@check_arguments
 class Listing(Sequence[Mapping[str, Any]]):
     """Rows of named values: a sequence of dicts that shows itself as a table.
 
@@ -326,7 +326,7 @@ class Listing(Sequence[Mapping[str, Any]]):
         return pa.array(self.column(name), self._types.get(name))
 
     def __repr__(self) -> str:
-        names = self._filled()[:_COLUMNS_MAX]
+        names = self._filled_columns()[:_COLUMNS_MAX]
         cells = [[_text(name, row[name]) for name in names] for row in self._rows[:ROWS_MAX]]
         heads = [short(name) for name in names]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)] if names else []
@@ -334,12 +334,12 @@ class Listing(Sequence[Mapping[str, Any]]):
                                            for row in [heads, *cells])]  # fmt: skip
         if len(self._rows) > ROWS_MAX:
             lines.append(f"... and {len(self._rows) - ROWS_MAX} more")
-        if left := self._filled()[_COLUMNS_MAX:]:
+        if left := self._filled_columns()[_COLUMNS_MAX:]:
             lines.append(f"... and {len(left)} columns: {short(', '.join(map(short, left)), 200)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        names = self._filled()
+        names = self._filled_columns()
         rows = [[_summary(row[name]) for name in names] for row in self._rows[:ROWS_MAX]]
         empty = [name for name in self.columns if name not in names]
         return card(
@@ -351,7 +351,7 @@ class Listing(Sequence[Mapping[str, Any]]):
             calls=[".to_pandas()"] if len(self._rows) > ROWS_MAX else [],
         )
 
-    def _filled(self) -> list[str]:
+    def _filled_columns(self) -> list[str]:
         """Return the columns that have a value somewhere; without rows, all."""
         if not self._rows:
             return self.columns
@@ -359,7 +359,7 @@ class Listing(Sequence[Mapping[str, Any]]):
 
 
 def _text(name: str, value: object) -> str:
-    return short(shown(_summary(value), grouped=not is_identifier(name)))
+    return short(display_text(_summary(value), grouped=not is_identifier(name)))
 
 
 def _summary(value: object) -> object:

@@ -18,7 +18,7 @@ from fluss_lab.errors import LakeNotConfiguredError
 from fluss_lab.explorer import lab_explorer
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import Moment, zone_text
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S: Final = 10.0
 
 
-@checked
+@check_arguments
 class Lab(Closing):
     """A lab: databases and tables in an embedded cluster, tiered into Iceberg.
 
@@ -99,7 +99,7 @@ class Lab(Closing):
             InvalidPropertyError: An option that does not exist, or a value of the wrong type.
             ServerUnavailableError: The server did not come up; the text has the end of its log.
         """
-        return Lab._at(folder_place(folder, tablet_servers, durability, config))
+        return Lab._from_place(folder_place(folder, tablet_servers, durability, config))
 
     @staticmethod
     def connect(
@@ -125,10 +125,10 @@ class Lab(Closing):
             InvalidPropertyError: The file with the certificates cannot be read.
             ServerUnavailableError: No server answers.
         """
-        return Lab._at(server_place(address, token_file, tls, tls_ca, config))
+        return Lab._from_place(server_place(address, token_file, tls, tls_ca, config))
 
     @staticmethod
-    def _at(place: LabPlace) -> Lab:
+    def _from_place(place: LabPlace) -> Lab:
         return Lab(place.connection, folder=place.folder, attachment=place.attachment, place=place.options)
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ def lab_html(connection: Connection, folder: Path | None) -> str:
             for each in away
         ],
         grid=Grid(
-            _HEADERS, [_row(*each) for each in _ordered(paths, found)[:CARD_ROWS_MAX]], kept=("table", "lag", "state")
+            _HEADERS, [_row(*each) for each in _order(paths, found)[:CARD_ROWS_MAX]], kept=("table", "lag", "state")
         )
         if paths
         else None,
@@ -88,7 +88,7 @@ def _look(
     return found
 
 
-def _ordered(paths: Sequence[TablePath], found: Sequence[TableFacts | str]) -> list[tuple[TablePath, TableFacts | str]]:
+def _order(paths: Sequence[TablePath], found: Sequence[TableFacts | str]) -> list[tuple[TablePath, TableFacts | str]]:
     def rank(each: tuple[TablePath, TableFacts | str]) -> tuple[int, int, str]:
         path, facts = each
         if isinstance(facts, str):

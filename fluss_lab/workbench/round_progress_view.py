@@ -32,7 +32,7 @@ class RoundProgress:
         self._title = title
         self._listener = listener
         self._state: RoundState | None = None
-        self._waiting = Waiting(f"tiering {title}", render=self._shown)
+        self._waiting = Waiting(f"tiering {title}", render=self._texts)
 
     def __enter__(self) -> Self:
         self._waiting.__enter__()
@@ -49,7 +49,7 @@ class RoundProgress:
     ) -> None:
         self._waiting.__exit__(kind, error, trace)
 
-    def _shown(self) -> tuple[str, str] | None:
+    def _texts(self) -> tuple[str, str] | None:
         state = self._state
         if state is None or not state.buckets:
             return None

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from fluss_lab.client import AppendWriter, LogScanner, Lookuper, UpsertWriter, WriteResult
 from fluss_lab.display import Waiting
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import Moment
 from fluss_lab.model.values.row_input import spark_as_arrow
 from fluss_lab.read.changelog.changelog import Changelog
@@ -35,7 +35,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-def _of(part: Callable[[Table], T], method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Table, P], R]:
+def _delegate(part: Callable[[Table], T], method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[Table, P], R]:
     """Return a method of tables that a part of them has, with its contract."""
 
     @functools.wraps(method)
@@ -46,14 +46,14 @@ def _of(part: Callable[[Table], T], method: Callable[Concatenate[T, P], R]) -> C
 
 
 def _of_upkeep(method: Callable[Concatenate[LakeUpkeep, P], R]) -> Callable[Concatenate[Table, P], R]:
-    return _of(lambda table: table._upkeep, method)
+    return _delegate(lambda table: table._upkeep, method)
 
 
 def _of_reader(method: Callable[Concatenate[TableReader, P], R]) -> Callable[Concatenate[Table, P], R]:
-    return _of(lambda table: table._reader(), method)
+    return _delegate(lambda table: table._reader(), method)
 
 
-@checked
+@check_arguments
 class Table:
     """A table of a lab, by its path. Cheap to make; every call asks the cluster anew."""
 

@@ -56,7 +56,7 @@ class Band:
 
 def offsets_picture(path: str, bands: Sequence[Band], unknown: int = 0) -> Picture:
     """Return the bands of a table's buckets, on one scale of offsets."""
-    rows = _summed(bands)
+    rows = _sum_bands(bands)
     doubt = f", {unknown:,} not known" if unknown else ""
     picture = Picture(0.95 + _height(len(rows)), f"{ink_text(path)}: offsets of {len(bands):,} buckets{doubt}")
     axes = picture.drawing
@@ -122,7 +122,7 @@ def _bars(
     )  # fmt: skip
 
 
-def _summed(bands: Sequence[Band]) -> list[Band]:
+def _sum_bands(bands: Sequence[Band]) -> list[Band]:
     """Return a band for each row: where there are too many buckets, sums by partition, or of buckets beside each other."""
     if len(bands) <= _ROWS_MAX:
         return list(bands)

@@ -50,6 +50,23 @@ KEEPERS = {
 DURABLE = {"os.fsync", "os.fdatasync", "os.replace", "os.rename", "os.renames", "shutil.move"}
 DURABLE_KEEPER = "fluss_lab.files"
 
+#: Words that are no participle, though they end like one; and participles that do not.
+NO_PARTICIPLES = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "succeed"}
+PARTICIPLES = {
+    "begun", "bound", "broken", "built", "chosen", "done", "drawn", "found", "given", "gone", "got", "grown", "held", "hidden",
+    "kept", "known", "laid", "left", "lost", "made", "met", "said", "seen", "sent", "shown", "taken", "told", "written",
+}  # fmt: skip
+#: Names that are nothing but one of these say neither what is done nor what is returned. (``of`` is the field's word for a
+#: constructor from parts, as of Java's lists.)
+PREPOSITIONS = {
+    "after", "among", "at", "before", "behind", "beside", "between", "by", "for", "from", "in", "on", "over", "to", "under", "until",
+    "with", "within",
+}  # fmt: skip
+#: What gives a name to the time of a block or to a value may be an adjective.
+STATE_MARKS = ("contextmanager", "property", "fixture")
+#: Names that others decided: a future has them, and a listener of Spark.
+OTHERS_NAMES = {"done", "onQueryStarted", "onQueryTerminated"}
+
 #: Code from data.
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {
@@ -278,6 +295,32 @@ def size_complaints(source: str, module: str) -> list[str]:
                     f"{module}:{node.lineno} {node.name} has {lines} lines, more than {FUNCTION_LINES_MAX}"
                 )
     return complaints
+
+
+def name_complaints(source: str, module: str) -> list[str]:
+    """A function is named by a verb or by what it returns: not by a participle, with a preposition or alone, or a preposition."""
+    if module in GENERATED:
+        return []
+    return [
+        f"{module}:{node.lineno} {node.name}: expected a verb or what it returns, found "
+        f"{'a participle' if _is_participle(node.name.strip('_').split('_')[0]) else 'a preposition'}"
+        for node in ast.walk(syntax_tree(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _says_neither_deed_nor_result(node)
+    ]
+
+
+def _says_neither_deed_nor_result(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    marks = [ast.unparse(each) for each in node.decorator_list]
+    if node.name in OTHERS_NAMES or any(mark in each for each in marks for mark in STATE_MARKS):
+        return False
+    first, *rest = node.name.strip("_").split("_")
+    if not rest:
+        return first in PREPOSITIONS or _is_participle(first)
+    return _is_participle(first) and rest in ([each] for each in (*PREPOSITIONS, "of"))
+
+
+def _is_participle(word: str) -> bool:
+    return word in PARTICIPLES or (word.endswith("ed") and len(word) > 3 and word not in NO_PARTICIPLES)
 
 
 def command_line_complaints(source: str, module: str) -> list[str]:

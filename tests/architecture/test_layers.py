@@ -15,6 +15,7 @@ _LAWS = {
     "safety": laws.safety_complaints,
     "schemes": laws.scheme_complaints,
     "sizes": laws.size_complaints,
+    "names": laws.name_complaints,
     "command line": laws.command_line_complaints,
 }
 
@@ -105,6 +106,11 @@ _BROKEN = [
     ("schemes", "fluss_lab.lake.iceberg.write.write_target", "where = PyArrowFileIO.parse_location(place)[0]"),
     ("sizes", "fluss_lab.model.types", "x = 1\n" * 501),
     ("sizes", "fluss_lab.model.types", "def f():\n" + "    x = 1\n" * 70),
+    ("names", "fluss_lab.model.types", "def _joined(rows): ..."),
+    ("names", "fluss_lab.model.types", "class C:\n    def taken(self): ..."),
+    ("names", "fluss_lab.model.types", "async def written_by(writer): ..."),
+    ("names", "fluss_lab.model.types", "def kept_of(snapshot): ..."),
+    ("names", "fluss_lab.model.types", "def _among(values): ..."),
 ]
 
 _KEPT = [
@@ -130,6 +136,12 @@ _KEPT = [
     ("schemes", "fluss_lab.model.names", "key.startswith('s3.')\nname.removeprefix('files')\nplace = 's3://b'"),
     ("sizes", "fluss_lab.model.types", "x = 1\n" * 500),
     ("sizes", "fluss_lab.model.types", "def f():\n" + "    x = 1\n" * 69),
+    (
+        "names",
+        "fluss_lab.model.types",
+        "def join(rows): ...\ndef damaged_buckets(): ...\ndef feed(): ...\ndef of(x): ...",
+    ),
+    ("names", "fluss_lab.model.types", "@property\ndef closed(self): ...\n@contextmanager\ndef locked(self): ..."),
 ]
 
 

@@ -193,7 +193,7 @@ class History:
                 continue
             partition = None if bucket.partition_id is None else partitions[bucket.partition_id]
             log = self.logs.setdefault((partition, bucket.bucket), BucketLog())
-            self._follow(log, bucket, partition, status.known().end_offset)
+            self._follow(log, bucket, partition, status.require().end_offset)
         if self.kind.is_keyed:
             self._check_model()
         return self.logs

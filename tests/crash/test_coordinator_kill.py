@@ -47,7 +47,7 @@ def is_usable(server: ServerProcess) -> bool:
     with server.connection.append_writer("d.t") as writer:
         writer.append([{"x": 1}])
     described = server.connection.admin().buckets(server.connection.table_info(TablePath("d", "t")))
-    return sum(each.known().end_offset for each in described) == 1
+    return sum(each.require().end_offset for each in described) == 1
 
 
 @pytest.mark.parametrize("point", ["coordinator.ddl.after_lake", "coordinator.ddl.after_commit"])

@@ -73,7 +73,7 @@ class Scene:
             name=name,
             cron=cron,
             zone=ZONE,
-            next_due_ms=Schedule(cron, ZONE).after(self.now_ms),
+            next_due_ms=Schedule(cron, ZONE).next_due(self.now_ms),
             keep=10_000,
             on_failure=("/bin/sh", "-c", f"echo $0 >> {str(self.notices)!r}", "{run}"),
             **policies,
@@ -168,7 +168,7 @@ def check(scene, start_ms):
     for job in scene.store.jobs():
         own = [run for run in runs if run.job == job.name]
         first = sorted(run.due_ms for run in own if run.attempt == 1)
-        assert first == Schedule(job.cron, job.zone).between(start_ms, scene.now_ms), job.name
+        assert first == Schedule(job.cron, job.zone).due_times(start_ms, scene.now_ms), job.name
         for run in own:
             if run.state == "missed":
                 assert run.error, "without a reason"

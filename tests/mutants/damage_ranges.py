@@ -18,7 +18,7 @@ DAMAGE_RANGES = (
     ),
     Mutant(
         "file_of_damage_found_by_a_reader_not_named", "P7", "fluss_lab/server/tablet/log/log_reader.py",
-        '        return type(error)(f"{self.described(segment.path)}: {error}")\n',
+        '        return type(error)(f"{self.describe(segment.path)}: {error}")\n',
         "        return error\n",
         TOLD,
     ),

@@ -35,7 +35,7 @@ GUARD = (
     ),
     Mutant(
         "room_of_a_call_never_given_back", "P8", SERVING,
-        "        future.add_done_callback(self._ended)\n",
+        "        future.add_done_callback(self._note_end)\n",
         "",
         (f"{IN_GUARD}::test_a_caller_who_gives_up_makes_room_again",),
     ),

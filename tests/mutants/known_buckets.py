@@ -19,7 +19,7 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "round_passes_over_unknown_buckets", "P2", GENERATOR,
-        "                found[bucket.partition_id].append(status.known())",
+        "                found[bucket.partition_id].append(status.require())",
         "                if isinstance(status, KnownBucket):\n                    found[bucket.partition_id].append(status)",
         (f"{IN_UNKNOWN}::test_a_round_over_an_unknown_bucket_fails_with_its_error",),
     ),
@@ -126,7 +126,7 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "record_that_moved_into_the_lake_called_gone", "P11", "fluss_lab/read/moment/record_place.py",
-        "        before = state.snapshot_id\n        found, state = source.answered(look)\n",
+        "        before = state.snapshot_id\n        found, state = source.answer(look)\n",
         "        before = state.snapshot_id\n",
         (f"{IN_PLACES}::test_a_record_that_moves_into_the_lake_meanwhile_is_found_there",),
     ),

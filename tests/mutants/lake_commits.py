@@ -97,7 +97,7 @@ LAKE_COMMITS = (
         "replace_not_conditional",
         "P2",
         COMMITS,
-        "        check_no_foreign(self._path, lake, newer)\n        raise moved_on(self._what, newer)\n",
+        "        check_no_foreign(self._path, lake, newer)\n        raise moved_on_error(self._what, newer)\n",
         "        check_no_foreign(self._path, lake, newer)\n",
         (f"{IN_REPLACE}::test_a_replace_is_conditional_on_its_plan",),
     ),

@@ -151,7 +151,7 @@ LOG_SIDE = (
     ),
     Mutant(
         "difference_told_forward_only", "P4", "fluss_lab/read/changelog/table_diff.py",
-        "changes.append((part, change if is_forward else change.reversed()))",
+        "changes.append((part, change if is_forward else change.reverse()))",
         "changes.append((part, change))",
         (f"{IN_REPLAY}::test_a_difference_shows_what_was_added_removed_and_changed",),
     ),

@@ -258,8 +258,8 @@ _DUE = (
     ),
     Mutant(
         "missed_due_times_are_not_recorded", "P11", DUE,
-        "    missed += _missed(job, given_up)\n",
-        "    missed += _missed(job, given_up[:0])\n",
+        "    missed += _missed_times(job, given_up)\n",
+        "    missed += _missed_times(job, given_up[:0])\n",
         (f"{IN_DUE}::test_every_due_time_is_decided_on_once",),
     ),
     Mutant(

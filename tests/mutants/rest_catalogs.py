@@ -35,7 +35,7 @@ REST_CATALOGS = (
         "what_was_committed_is_hidden_by_the_fence",
         "P6",
         PLANNER,
-        "        _, known = self._registered(table, lake, self._partitions(table))",
+        "        _, known = self._registered_snapshot(table, lake, self._partitions(table))",
         "        known_id, found = self._known(table)\n"
         "        _, known = self._missing_snapshot(table, lake, self._partitions(table), known_id, found)",
         (f"{IN_KILL}::test_a_tierer_killed_anywhere_around_its_commit_over_a_catalog_that_hides_history",),
@@ -230,7 +230,7 @@ REST_CATALOGS = (
         "ways_of_authentication_accepted_and_not_taken",
         "P10",
         "fluss_lab/lake/iceberg/table/catalog_access.py",
-        "settings = _nested({**settings, CATALOG_PROPERTY: REST_CATALOG})",
+        "settings = _nest_settings({**settings, CATALOG_PROPERTY: REST_CATALOG})",
         "settings = {**settings, CATALOG_PROPERTY: REST_CATALOG}",
         (f"{IN_REST}::test_ways_of_authentication_are_taken_from_flat_options",),
     ),

@@ -36,7 +36,7 @@ RETENTION = (
     ),
     Mutant(
         "partition_of_a_switched_off_lake_goes", "P4", DEPARTURES,
-        " or bool(self.tiered(info, partition))",
+        " or bool(self.tiered_offsets(info, partition))",
         "",
         (f"{IN_DEPARTURES}::test_a_lake_that_was_switched_off_still_shows_what_it_holds",),
     ),

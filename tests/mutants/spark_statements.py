@@ -19,8 +19,8 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/spark_sql.py",
-        "    contested = found.contested()\n",
-        "    contested = found.contested() & set()\n",
+        "    contested = found.contested_paths()\n",
+        "    contested = found.contested_paths() & set()\n",
         (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
     ),
     Mutant(
@@ -49,7 +49,7 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "variables_read_after_names_were_found", "P4", "fluss_lab/spark/source/spark_sql.py",
-        "    text = substituted(session, text)\n",
+        "    text = substitute(session, text)\n",
         "",
         (f"{IN_SQL}::test_variables_of_a_statement_move_no_name",),
     ),

@@ -219,7 +219,7 @@ SINK = (
         "forgotten_writer_begins_anew",
         "P6",
         SENDING,
-        "        ahead = self._written_ahead(each.bucket, position) if position.sequence else {}",
+        "        ahead = self._find_written(each.bucket, position) if position.sequence else {}",
         "        ahead: dict[int, int] = {}",
         (f"{IN_SINK}::test_a_forgotten_writer_is_found_in_the_log",),
     ),

@@ -55,8 +55,8 @@ SPARK_TABLES = (
     ),
     Mutant(
         "rows_pruned_under_a_name_that_no_file_has", "P4", FILES,
-        "        columns[each.name] = jvm.unpruned(column) if is_found_whole else column\n",
-        "        columns[each.name] = jvm.unpruned(column) if is_found_whole and not fields else column\n",
+        "        columns[each.name] = jvm.keep_whole(column) if is_found_whole else column\n",
+        "        columns[each.name] = jvm.keep_whole(column) if is_found_whole and not fields else column\n",
         (f"{IN_UNION}::test_fields_of_a_row_are_what_they_are_in_the_whole_row[log]",),
     ),
     Mutant(
@@ -175,8 +175,8 @@ SPARK_TABLES = (
     ),
     Mutant(
         "rows_of_files_that_the_log_ended_given", "P4", WHOLE,
-        "{part.key: tails.ended(part)}",
-        "{part.key: tails.ended(part)[:0]}",
+        "{part.key: tails.ended_offsets(part)}",
+        "{part.key: tails.ended_offsets(part)[:0]}",
         (f"{IN_WHOLE}::test_files_and_offsets_come_to_the_rows_at_every_moment",),
     ),
     Mutant(

@@ -34,8 +34,8 @@ UNION_READING = (
         "rows_that_the_log_ended_read_from_the_lake",
         "P4",
         KEYED_ROWS,
-        "yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))",
-        "yield from lake_rows(source, part, request, tail.ended_before(part.start))",
+        "yield from lake_rows(source, part, request, tail.ended_offsets(part.lake_stop))",
+        "yield from lake_rows(source, part, request, tail.ended_offsets(part.start))",
         (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
     ),
     Mutant(

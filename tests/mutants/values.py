@@ -162,7 +162,7 @@ VALUES = (
         "a_class_that_checks_no_arguments",
         "P4",
         SCAN,
-        "@checked\nclass Scan:",
+        "@check_arguments\nclass Scan:",
         "class Scan:",
         (f"{IN_ARGUMENTS}::test_wrong_arguments_get_an_answer_or_an_error_of_ours",),
     ),

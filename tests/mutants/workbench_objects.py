@@ -116,7 +116,7 @@ _LOADS = (
     ),
     Mutant(
         "zones_of_json_s_times_are_lost", "P11", JSON_VALUES,
-        "            plain = _untimed(field.type)\n",
+        "            plain = _untimed_type(field.type)\n",
         "            plain = field.type\n",
         (f"{IN_JSON}::test_times_keep_their_zones",),
     ),
@@ -196,8 +196,8 @@ _SHOWN = (
     ),
     Mutant(
         "facts_are_markup", "P8", CARD,
-        "    text = escape(short(shown(value), _FACT_LENGTH_MAX))\n",
-        "    text = short(shown(value), _FACT_LENGTH_MAX)\n",
+        "    text = escape(short(display_text(value), _FACT_LENGTH_MAX))\n",
+        "    text = short(display_text(value), _FACT_LENGTH_MAX)\n",
         (f"{IN_CARD}::test_no_part_of_a_card_is_taken_for_markup",),
     ),
     Mutant(

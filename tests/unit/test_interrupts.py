@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss_lab.client import AppendResult, WriteResult
-from fluss_lab.interrupts import Flag, Held, Monitor, cancelled_by, joined
+from fluss_lab.interrupts import Flag, Held, Monitor, cancelled_by, join_threads
 from fluss_lab.testing.mock_clock import wait_until
 
 WAIT_S = 30.0
@@ -97,7 +97,7 @@ def test_other_threads_are_not_held():
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert joined([thread], WAIT_S)
+    assert join_threads([thread], WAIT_S)
     assert found == [False]
 
 
@@ -106,7 +106,7 @@ def test_a_wait_ends_by_an_interrupt_and_gives_the_lock_back():
     thread = interrupt_when(lambda: bool(monitor._waiters))
     with pytest.raises(KeyboardInterrupt), monitor:
         monitor.wait_for(lambda: False, WAIT_S)
-    assert joined([thread], WAIT_S)
+    assert join_threads([thread], WAIT_S)
     assert monitor._waiters == []
     seen = []
 
@@ -117,7 +117,7 @@ def test_a_wait_ends_by_an_interrupt_and_gives_the_lock_back():
 
     other = threading.Thread(target=take)
     other.start()
-    assert joined([other], WAIT_S)
+    assert join_threads([other], WAIT_S)
     assert seen == [True]
 
 
@@ -164,7 +164,7 @@ def test_a_monitor_wakes_all_that_wait_and_knows_when_time_is_up():
         assert not monitor.wait_for(lambda: state, 0.01)
         state.append(0)
         monitor.notify_all()
-    assert joined(threads, WAIT_S)
+    assert join_threads(threads, WAIT_S)
     assert state == [0, 1, 1, 1]
 
 
@@ -174,13 +174,13 @@ def test_a_flag_is_waited_for_by_all_threads():
     thread = threading.Thread(target=flag.set)
     thread.start()
     assert flag.wait(WAIT_S)
-    assert joined([thread], WAIT_S)
+    assert join_threads([thread], WAIT_S)
     flag.clear()
     assert not flag.is_set()
     stopper = interrupt_when(lambda: bool(flag._monitor._waiters))
     with pytest.raises(KeyboardInterrupt):
         flag.wait(WAIT_S)
-    assert joined([stopper], WAIT_S)
+    assert join_threads([stopper], WAIT_S)
 
 
 def test_waiting_for_threads_can_be_interrupted_and_ends_in_time():
@@ -188,13 +188,13 @@ def test_waiting_for_threads_can_be_interrupted_and_ends_in_time():
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        assert not joined([thread], 0.01)
+        assert not join_threads([thread], 0.01)
         with pytest.raises(KeyboardInterrupt), Held():  # noqa: PT012
             signal.raise_signal(signal.SIGINT)
-            joined([thread])
+            join_threads([thread])
     finally:
         done.set()
-    assert joined([thread, threading.current_thread()], WAIT_S)
+    assert join_threads([thread, threading.current_thread()], WAIT_S)
 
 
 def test_a_future_whose_waiting_was_interrupted_is_settled_all_the_same():
@@ -209,12 +209,12 @@ def test_a_future_whose_waiting_was_interrupted_is_settled_all_the_same():
     thread = interrupt_when(waits.is_set)
     with pytest.raises(KeyboardInterrupt):
         future.result(WAIT_S)
-    assert joined([thread], WAIT_S)
+    assert join_threads([thread], WAIT_S)
     result = WriteResult(1, {}, 0.0)
     settler = threading.Thread(target=future.set_result, args=(result,))
     settler.start()
     assert future.result(WAIT_S) is result
-    assert joined([settler], WAIT_S)
+    assert join_threads([settler], WAIT_S)
 
 
 def test_an_event_of_another_thread_cancels_again_and_again_until_the_block_ends():

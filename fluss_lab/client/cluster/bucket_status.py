@@ -104,7 +104,7 @@ class KnownBucket:
     given_up: tuple[GivenUpRange, ...] = ()
     lake_start_offset: int | None = None
 
-    def known(self) -> KnownBucket:
+    def require(self) -> KnownBucket:
         """Return the bucket itself; of an `UnknownBucket` its error is raised."""
         return self
 
@@ -146,7 +146,7 @@ class UnknownBucket:
     leader: int
     error: FlussError
 
-    def known(self) -> KnownBucket:
+    def require(self) -> KnownBucket:
         """Raise the error.
 
         Raises:
@@ -200,7 +200,9 @@ def bucket_statuses(connection: ClusterClient, info: TableInfo, *, patient: bool
             statuses.append(found)
         elif isinstance(found, PASSING_ERRORS):
             partition = names.get(bucket.partition_id)
-            statuses.append(UnknownBucket(bucket, partition, NO_LEADER, _named(found, info.path, bucket, partition)))
+            statuses.append(
+                UnknownBucket(bucket, partition, NO_LEADER, _name_bucket(found, info.path, bucket, partition))
+            )
         else:
             raise found
     return sorted(statuses, key=lambda status: (status.partition or "", status.bucket.bucket))
@@ -212,11 +214,11 @@ def _status(
     bucket = bucket_of(entry.table_bucket)
     partition = names.get(bucket.partition_id)
     if entry.WhichOneof("state") != "known":
-        return UnknownBucket(bucket, partition, leader, _named(_error(entry), path, bucket, partition))
+        return UnknownBucket(bucket, partition, leader, _name_bucket(_error(entry), path, bucket, partition))
     known = entry.known
     start: int | FlussError = known.start_offset
     if known.WhichOneof("start") != "start_offset":
-        start = _named(_start_error(known), path, bucket, partition)
+        start = _name_bucket(_start_error(known), path, bucket, partition)
     has_remote = known.HasField("remote_log_start_offset")
     has_lake, says_start = known.HasField("lake_log_end_offset"), known.HasField("lake_log_start_offset")
     return KnownBucket(
@@ -237,12 +239,12 @@ def _status(
         remote_start_offset=known.remote_log_start_offset if has_remote else None,
         remote_end_offset=known.remote_log_end_offset if has_remote else None,
         remote_size_bytes=known.remote_size_in_bytes,
-        given_up=given_up_of(known.given_up),
+        given_up=given_up_ranges(known.given_up),
         lake_start_offset=known.lake_log_start_offset if has_lake and says_start else None,
     )
 
 
-def given_up_of(entries: Iterable[pb.PbGivenUpRange]) -> tuple[GivenUpRange, ...]:
+def given_up_ranges(entries: Iterable[pb.PbGivenUpRange]) -> tuple[GivenUpRange, ...]:
     """Return what was given up of a log, from a server's answer."""
     return tuple(
         GivenUpRange(each.start_offset, each.stop_offset, each.lost_start_offset, each.time) for each in entries
@@ -261,7 +263,7 @@ def _start_error(known: pb.PbKnownBucket) -> FlussError:
     return InternalError("the server says neither where it begins nor why that is not known")
 
 
-def _named(error: FlussError, path: TablePath, bucket: TableBucket, partition: str | None) -> FlussError:
+def _name_bucket(error: FlussError, path: TablePath, bucket: TableBucket, partition: str | None) -> FlussError:
     """Return an error with the bucket that it is about."""
     where = "" if partition is None else f" of partition {partition!r}"
     return type(error)(f"table {path}, bucket {bucket.bucket}{where}: what it holds is not known: {error}")

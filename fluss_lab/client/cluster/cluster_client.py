@@ -35,7 +35,7 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.lake import FlussLogSource, LakeStorage, SupportsCreateFlussLogSource, SupportsPinnedReads, lake_storage
 from fluss_lab.model import PartitionInfo, Schema, TableBucket, TableInfo, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
 from fluss_lab.model.config.options import (
     CLIENT_REQUEST_TIMEOUT,
@@ -65,7 +65,7 @@ class _Link:
     tablet_server: TabletServerGateway
 
 
-@checked
+@check_arguments
 class ClusterClient(Closing):
     """Calls of a cluster's servers, and what is known of it. Threads may share it; a forked process uses its own channels.
 
@@ -450,12 +450,12 @@ class ClusterClient(Closing):
             if self.closed.is_set():
                 raise ServerUnavailableError("the connection is closed")
             if (link := self._links.get((coordinator, place))) is None:
-                address = coordinator if place is None else coordinator.at(*place)
-                link = self._links.get((address, None)) or self._opened(address)
+                address = coordinator if place is None else coordinator.other_server(*place)
+                link = self._links.get((address, None)) or self._open_link(address)
                 self._links[coordinator, place] = self._links[address, None] = link
             return link
 
-    def _opened(self, address: ServerAddress) -> _Link:
+    def _open_link(self, address: ServerAddress) -> _Link:
         timeout_s = min(CALL_TIMEOUT_S, self.request_timeout_ms / 1000)
         channel = Channel(
             address.host, address.port, address.token,

@@ -65,12 +65,12 @@ class Attempts:
         self.failures += 1
         left_s = self.left_s
         if left_s <= 0:
-            raise self._given_up(error, address) from error
+            raise self._give_up_error(error, address) from error
         if self._closed.wait(min(self._pause_s, left_s)):
             raise ServerUnavailableError(f"{self.what}: the connection was closed") from error
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
-    def _given_up(self, error: FlussError, address: str) -> FlussError:
+    def _give_up_error(self, error: FlussError, address: str) -> FlussError:
         if not isinstance(error, ServerUnavailableError | RequestTimeoutError) or not self._timeout_ms:
             return error
         tried_s = time.monotonic() - self._started

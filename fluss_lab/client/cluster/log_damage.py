@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.bucket_status import GivenUpRange, given_up_of
+from fluss_lab.client.cluster.bucket_status import GivenUpRange, given_up_ranges
 from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TableBucket, TableInfo
@@ -107,7 +107,7 @@ def damaged_buckets(connection: ClusterClient, info: TableInfo) -> list[DamagedB
         for partition_id in names
         for number in range(info.descriptor.buckets)
     ]
-    found = [_described(connection, bucket, names[bucket.partition_id]) for bucket in buckets]
+    found = [_describe(connection, bucket, names[bucket.partition_id]) for bucket in buckets]
     return sorted(found, key=lambda each: (each.partition or "", each.bucket.bucket))
 
 
@@ -121,7 +121,7 @@ def damage_error(
     """
     where = f"table {info.path}, bucket {bucket.bucket}" + (f" of partition {partition}" if partition else "")
     try:
-        ranges = _described(connection, bucket, partition).ranges
+        ranges = _describe(connection, bucket, partition).ranges
     except FlussError as failure:
         return CorruptDataError(f"{where}: {error}; where the damage is could not be found out: {failure}")
     if not ranges:
@@ -198,15 +198,15 @@ def give_up_range(
     return int(response.log_start_offset)
 
 
-def _described(connection: ClusterClient, bucket: TableBucket, partition: str | None) -> DamagedBucket:
+def _describe(connection: ClusterClient, bucket: TableBucket, partition: str | None) -> DamagedBucket:
     request = pb.DescribeDamageRequest(
         table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket
     )
     response = call_leader(connection, bucket, "describe_damage", lambda gateway: gateway.describe_damage(request))
-    return _damaged(bucket, partition, response)
+    return _damaged_bucket(bucket, partition, response)
 
 
-def _damaged(bucket: TableBucket, partition: str | None, response: pb.DescribeDamageResponse) -> DamagedBucket:
+def _damaged_bucket(bucket: TableBucket, partition: str | None, response: pb.DescribeDamageResponse) -> DamagedBucket:
     ranges = tuple(
         DamagedOffsets(
             each.file, each.start_offset, each.stop_offset,
@@ -226,7 +226,7 @@ def _damaged(bucket: TableBucket, partition: str | None, response: pb.DescribeDa
         remote_end=response.remote_log_end_offset if response.HasField("remote_log_end_offset") else None,
         lake_end=response.lake_log_end_offset if response.HasField("lake_log_end_offset") else None,
         rows_offset=response.rows_offset if response.HasField("rows_offset") else None,
-        given_up=given_up_of(response.given_up),
+        given_up=given_up_ranges(response.given_up),
         lake_rows=response.lake_rows_offset if response.HasField("lake_rows_offset") else None,
         is_gone=response.is_gone,
     )

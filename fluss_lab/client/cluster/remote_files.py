@@ -70,7 +70,7 @@ class RemoteFiles:
         with self._lock:
             is_over = self._expires_ms is not None and time.time() * 1000 >= self._expires_ms
             if self._root is None or is_over or self._root.store.location != bucket:
-                self._root = self._reached(location, found.scheme)
+                self._root = self._reach(location, found.scheme)
             return ObjectPath(self._root.store, found.prefix)
 
     def renew(self, place: Place) -> bool:
@@ -85,7 +85,7 @@ class RemoteFiles:
                 self._root = None
             return True
 
-    def _reached(self, location: str, scheme: str) -> ObjectPath:
+    def _reach(self, location: str, scheme: str) -> ObjectPath:
         answer = self._coordinator().get_file_system_security_token(pb.GetFileSystemSecurityTokenRequest())
         if answer.schema != scheme:
             raise UnsupportedError(

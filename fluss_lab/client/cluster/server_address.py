@@ -40,7 +40,7 @@ class ServerAddress:
         """Return what to expect of the cluster's servers, wherever they listen; None: they speak without TLS."""
         return Trust(self.ca, self.name or self.host) if self.tls else None
 
-    def at(self, host: str, port: int) -> ServerAddress:
+    def other_server(self, host: str, port: int) -> ServerAddress:
         """Return another server of the cluster.
 
         Args:

@@ -96,7 +96,7 @@ class KeptLookupers:
             finally:
                 lookuper.close()
         name = path, None if columns is None else tuple(columns)
-        if (kept := self._taken(name)) is not None:
+        if (kept := self._take_uninterrupted(name)) is not None:
             try:
                 found = look(cast(L, kept.lookuper), keys)
                 if not (columns is None and kept.lookuper.is_outdated):
@@ -104,14 +104,14 @@ class KeptLookupers:
             except (InvalidError, NotFoundError):
                 pass  # as the table was: what it says of the table as it is counts
             finally:
-                self._returned(kept)
+                self._give_back_uninterrupted(kept)
             self._drop(name, kept)
         era = self._era
         fresh = self._add(name, open_one(path, columns), era)
         try:
             return look(cast(L, fresh.lookuper), keys)
         finally:
-            self._returned(fresh)
+            self._give_back_uninterrupted(fresh)
 
     def forget(self, database: str, table: str | None = None) -> None:
         """Drop those of a table, or of all tables of a database: they were dropped, which their servers may not know yet."""
@@ -123,7 +123,7 @@ class KeptLookupers:
                 if name[0].database == database and table in {None, name[0].table}:
                     self._drop(name, each)
 
-    def _taken(self, name: _Name) -> _Kept | None:
+    def _take_uninterrupted(self, name: _Name) -> _Kept | None:
         if not may_arrive():
             return self._take(name)
         with Held():
@@ -139,7 +139,7 @@ class KeptLookupers:
         kept.used = next(self._uses)
         return kept
 
-    def _returned(self, kept: _Kept) -> None:
+    def _give_back_uninterrupted(self, kept: _Kept) -> None:
         if not may_arrive():
             self._give_back(kept)
             return

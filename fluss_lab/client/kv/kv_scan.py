@@ -27,7 +27,7 @@ from fluss_lab.errors import (
     error_from_code,
 )
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.records import LogRecords, decode_all, records_of
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import TabletServerGateway
@@ -63,7 +63,7 @@ class KvRecords:
         return int(self.rows.num_rows)
 
 
-@checked
+@check_arguments
 class KvScan(Closing):
     """All live rows of one bucket at one moment: an iterable of `KvRecords`, each row in exactly one. To be read once.
 
@@ -171,7 +171,7 @@ class KvScan(Closing):
             projected_fields=self._projection.indices or (),
         )
         request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
-        answer = call_leader(self._connection, self._bucket, self._what, lambda gateway: _answered(gateway, request))
+        answer = call_leader(self._connection, self._bucket, self._what, lambda gateway: _ask_server(gateway, request))
         self._scanner_id = answer.message.scanner_id
         self._calls = 1
         self._log_offset = answer.message.log_offset
@@ -184,7 +184,7 @@ class KvScan(Closing):
 
         def call(gateway: TabletServerGateway) -> Frame[pb.ScanKvResponse]:
             try:
-                return _answered(gateway, request)
+                return _ask_server(gateway, request)
             except _LOST as error:
                 # About the scan, not the bucket: it is not retried.
                 raise _ScanLostError(str(error)) from error
@@ -206,7 +206,7 @@ class _ScanLostError(Exception):
     """The server does not know the scan (any more)."""
 
 
-def _answered(gateway: TabletServerGateway, request: pb.ScanKvRequest) -> Frame[pb.ScanKvResponse]:
+def _ask_server(gateway: TabletServerGateway, request: pb.ScanKvRequest) -> Frame[pb.ScanKvResponse]:
     answer = gateway.scan_kv(request)
     if answer.message.error_code:
         raise error_from_code(answer.message.error_code, answer.message.error_message)

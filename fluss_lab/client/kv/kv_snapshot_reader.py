@@ -134,22 +134,22 @@ def read_snapshot(
 
     Cost: CRC and validation of each file, once, before its first row; then only the columns wanted are copied.
     """
-    wanted = _wanted(schemas, schema_id, columns)
+    wanted = _wanted_schema(schemas, schema_id, columns)
     try:
-        folder, manifest = _opened(metadata)
+        folder, manifest = _open_manifest(metadata)
         for chunk in read_chunks(folder, manifest, schemas, validate=True):
             yield from _runs(chunk, wanted, rows_max)
     except CorruptDataError as error:
         # A snapshot that expired while it was read loses its manifest before any other file.
         if store_of(place := metadata.place()).size(place) is None:
-            raise _gone(metadata) from error
+            raise _gone_error(metadata) from error
         raise
     except OSError as error:
         what = f"snapshot {metadata.snapshot_id} of {metadata.bucket} cannot be read from here"
         raise store_failure(what, error) from error
 
 
-def _wanted(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Sequence[str] | None) -> pa.Schema:
+def _wanted_schema(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Sequence[str] | None) -> pa.Schema:
     chosen = max(schemas, default=0) if schema_id is None else schema_id
     schema = schemas.get(chosen)
     if schema is None:
@@ -161,7 +161,7 @@ def _wanted(schemas: Mapping[int, pa.Schema], schema_id: int | None, columns: Se
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _opened(metadata: KvSnapshotMetadata) -> tuple[Place, SnapshotManifest]:
+def _open_manifest(metadata: KvSnapshotMetadata) -> tuple[Place, SnapshotManifest]:
     path = metadata.place()
     try:
         manifest = read_manifest(path)
@@ -171,7 +171,7 @@ def _opened(metadata: KvSnapshotMetadata) -> tuple[Place, SnapshotManifest]:
         manifest = read_manifest(path := metadata.place())
     except FileNotFoundError as error:
         if store_of(path).is_folder(path.parent):
-            raise _gone(metadata) from error
+            raise _gone_error(metadata) from error
         raise
     if (manifest.bucket, manifest.log_offset) != (metadata.bucket, metadata.log_offset):
         raise CorruptDataError(
@@ -188,7 +188,7 @@ def _manifest_path(metadata: KvSnapshotMetadata) -> str:
     return found
 
 
-def _gone(metadata: KvSnapshotMetadata) -> KvSnapshotNotFoundError:
+def _gone_error(metadata: KvSnapshotMetadata) -> KvSnapshotNotFoundError:
     return KvSnapshotNotFoundError(
         f"snapshot {metadata.snapshot_id} of {metadata.bucket} is no longer retained; fetch the latest one"
     )

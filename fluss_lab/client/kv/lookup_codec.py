@@ -133,7 +133,7 @@ class LookupCall:
         marks = self._marks(entry)
         schema_id = entry.schema_id if entry.HasField("schema_id") else self._info.schema_id
         self.newest_schema_id = max(self.newest_schema_id, schema_id)
-        sent = self._sent.get(schema_id) or self._sent_by(schema_id)
+        sent = self._sent.get(schema_id) or self._sent_rows(schema_id)
         rows = answer_rows(payload, sent.schema, what, sent.filled)
         if len(marks) != len(part.positions) or not _are_counts(marks, rows.num_rows):
             raise CorruptDataError(
@@ -143,7 +143,7 @@ class LookupCall:
             rows = pa.RecordBatch.from_arrays(self._projection.rows(rows).columns, schema=self._schema)
         return RowsFound(marks, rows)
 
-    def _sent_by(self, schema_id: int) -> _SentRows:
+    def _sent_rows(self, schema_id: int) -> _SentRows:
         wire = self._projection.wire_schema(schema_id)
         schema = nullable(wire)
         is_wanted = schema.equals(self._schema)

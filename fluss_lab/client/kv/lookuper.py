@@ -36,7 +36,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Held
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.values.pandas_frames import for_pandas
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.work_pool import WorkPool
@@ -62,7 +62,7 @@ _Positions: TypeAlias = npt.NDArray[np.int64]
 _POSITION: Final = "__offset"
 
 
-@checked
+@check_arguments
 class Lookuper(Closing):
     """Finds rows of one primary-key table by their keys. Threads may share it. Close it when done.
 
@@ -137,7 +137,7 @@ class Lookuper(Closing):
         """
         if (key := self._plain_keys.key(keys)) is not None and (one := self._lookup_one(key)) is not None:
             return one
-        asked = _joined(record_batches(as_rows(keys), self._info.schema, self._info.schema.primary_key))
+        asked = _join_batches(record_batches(as_rows(keys), self._info.schema, self._info.schema.primary_key))
         found: list[pa.RecordBatch] = []
         index = np.full(0 if asked is None else asked.num_rows, -1, dtype=np.int64)
         base = 0
@@ -145,7 +145,7 @@ class Lookuper(Closing):
             index[part.positions[rows.marks.astype(np.bool_)]] = np.arange(base, base + rows.rows.num_rows)
             found.append(rows.rows)
             base += rows.rows.num_rows
-        return self._taken(found, index)
+        return self._take(found, index)
 
     def prefix_lookup(self, prefix: object) -> pa.Table:
         """Return all rows whose key begins with a prefix; of several, prefix by prefix in the order given.
@@ -161,13 +161,13 @@ class Lookuper(Closing):
             ServerUnavailableError: No server answered in time.
         """
         names = prefix_columns(self._info)
-        asked = _joined(record_batches(as_rows(prefix), self._info.schema, names, others=False))
+        asked = _join_batches(record_batches(as_rows(prefix), self._info.schema, names, others=False))
         found: list[pa.RecordBatch] = []
         whose: list[_Positions] = [np.zeros(0, dtype=np.int64)]
         for part, rows in self._call(asked, self._prefixes):
             found.append(rows.rows)
             whose.append(np.repeat(part.positions, rows.marks))
-        return self._taken(found, np.argsort(np.concatenate(whose), kind="stable"))
+        return self._take(found, np.argsort(np.concatenate(whose), kind="stable"))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class Lookuper(Closing):
         self._pool, self._starting = None, threading.Lock()
         self._shared = SharedCalls(self._look_up)
 
-    def _taken(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
+    def _take(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
         """Return the rows at positions of all that was found; -1 stands for no row."""
         if not found:
             empty = [pa.nulls(len(index), field.type) for field in self._schema]
@@ -320,7 +320,7 @@ def even_edges(count: int, part_max: int) -> list[int]:
     return [count * part // parts for part in range(parts + 1)] if parts else [0]
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+def _join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     """Return the rows of all batches as one, so that no bucket has its keys in two places; None for no rows."""
     return pa.concat_batches(batches) if len(batches) > 1 else next(iter(batches), None)
 

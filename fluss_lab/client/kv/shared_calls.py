@@ -162,7 +162,7 @@ class SharedCalls(Generic[Q, A]):
                     lane.waiting.append(asked)
             if is_alone:
                 try:
-                    self._sent(lane, (asked,))
+                    self._send_shared(lane, (asked,))
                 finally:
                     self._go_on(lane)
             else:
@@ -187,7 +187,7 @@ class SharedCalls(Generic[Q, A]):
         while asked := self._next(lane, ended):
             ended = len(asked)
             try:
-                self._sent(lane, asked)
+                self._send_shared(lane, asked)
             except Exception:  # a defect must not leave callers waiting for ever; each then meets it by itself
                 log.exception("a shared lookup failed")
             finally:
@@ -208,7 +208,7 @@ class SharedCalls(Generic[Q, A]):
             lane.under_way += len(asked)
             return asked
 
-    def _sent(self, lane: _Lane[Q, A], asked: Sequence[Asked[Q, A]]) -> None:
+    def _send_shared(self, lane: _Lane[Q, A], asked: Sequence[Asked[Q, A]]) -> None:
         shared_max = self._send(asked)
         if not shared_max:
             self._let_go(lane, calls=0)

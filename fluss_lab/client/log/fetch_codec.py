@@ -266,13 +266,13 @@ class DecodedEnds:
         for records in decode_runs(memoryview(own)[len(kept.data) :], schemas):
             runs.append(records)
             yield records
-        end = _DecodedEnd(own, _joined(runs))
+        end = _DecodedEnd(own, _join_runs(runs))
         if end.size_bytes <= _KEPT_ONE_BYTES_MAX:
             with self._lock:
                 self._kept[key] = end
 
 
-def _joined(runs: Sequence[LogRecords]) -> list[LogRecords]:
+def _join_runs(runs: Sequence[LogRecords]) -> list[LogRecords]:
     """Return runs of one schema and kind as one."""
     groups = groupby(runs, key=lambda run: (run.rows.schema, run.change_types is None))
     alike = [list(group) for _, group in groups]
@@ -294,7 +294,7 @@ def decode_bucket(
         CorruptDataError: A check failed, or offsets are missing; what was yielded before is right.
     """
     previous = _PreviousOffsets(fetched)
-    for records in _decoded(fetched, projection, ends):
+    for records in _decode_batches(fetched, projection, ends):
         before = previous.take(len(records))
         if records.next_offset <= offset:
             continue
@@ -310,7 +310,7 @@ def decode_bucket(
     previous.check_end()
 
 
-def _decoded(fetched: FetchedBucket, projection: Projection, ends: DecodedEnds | None) -> Iterator[LogRecords]:
+def _decode_batches(fetched: FetchedBucket, projection: Projection, ends: DecodedEnds | None) -> Iterator[LogRecords]:
     """Yield the records of an answer's batches; small ones are joined where there are several."""
     view = memoryview(fetched.data)
     schemas = projection.full_schema if fetched.all_columns else projection.wire_schema

@@ -145,7 +145,7 @@ class LogFetcher:
                 self._handle_failure(position, error)
                 return
             if next_offset > position.fetch_offset:
-                self._positions.arrived(position, fetched, next_offset, fetched.size_bytes)
+                self._positions.accept(position, fetched, next_offset, fetched.size_bytes)
 
     def _handle_failure(self, position: ScannedBucket, error: FlussError) -> None:
         reason = error
@@ -159,7 +159,7 @@ class LogFetcher:
                 self._positions.drop(position.bucket)
             return
         what = f"scan of {self._info.path}, bucket {position.bucket}, offset {position.fetch_offset}"
-        self._positions.failed(position, type(reason)(f"{what}: {reason}"))
+        self._positions.note_failure(position, type(reason)(f"{what}: {reason}"))
 
     def _gone_error(self, position: ScannedBucket) -> FlussError | None:
         try:
@@ -205,7 +205,7 @@ class LogFetcher:
         size_bytes = 0
         try:
             for records in found:
-                self._positions.arrived(position, records, records.next_offset, records.rows.nbytes)
+                self._positions.accept(position, records, records.next_offset, records.rows.nbytes)
                 position.went_well()
                 size_bytes += records.rows.nbytes
                 if size_bytes >= self._limits.max_bytes or not self._positions.is_current(position):
@@ -241,7 +241,7 @@ class LogFetcher:
         )  # fmt: skip
         size_bytes = 0
         for records in found:
-            self._positions.arrived(position, records, records.next_offset, records.rows.nbytes)
+            self._positions.accept(position, records, records.next_offset, records.rows.nbytes)
             position.went_well()
             position.lake_gone = None
             size_bytes += records.rows.nbytes

@@ -35,7 +35,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.model import OffsetSpec, PartitionInfo, TableBucket, TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class ScanRecords:
         )
 
 
-@checked
+@check_arguments
 class LogScanner(Closing):
     """Reads subscribed buckets in order of offset, from servers, remote storage or the lake.
 

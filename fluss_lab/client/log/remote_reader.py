@@ -173,7 +173,7 @@ def _segment_records(
                 expected, floor_ms = header.next_offset, header.timestamp_ms
                 if header.next_offset <= offset or not header.record_count:
                     continue
-                records = records_of(_decoded(header, whole, projection, file.path))
+                records = records_of(_decode_batch(header, whole, projection, file.path))
                 if records is not None:
                     before = None if previous is None else previous.slice(header.base_offset - base, len(records))
                     yield records.replace(projection.rows(records.rows), before)
@@ -181,7 +181,7 @@ def _segment_records(
                 raise CorruptDataError(f"{file.path}: expected records up to offset {end}, found them up to {expected}")
 
 
-def _decoded(header: BatchHeader, whole: memoryview, projection: Projection, path: Place) -> LogBatch:
+def _decode_batch(header: BatchHeader, whole: memoryview, projection: Projection, path: Place) -> LogBatch:
     """Return a batch with the columns that are needed, checked."""
     if (found := checksum(whole[CRC_START:])) != header.crc:
         raise CorruptDataError(

@@ -70,7 +70,7 @@ class ScannedBucket:
         """Forget failures."""
         self.retry_at, self.pause_s, self.failing_since = 0.0, PAUSE_FIRST_S, None
 
-    def failed(self) -> float:
+    def put_off(self) -> float:
         """Put the next attempt off; return for how many seconds attempts have failed."""
         now = time.monotonic()
         if self.failing_since is None:
@@ -200,7 +200,7 @@ class ScannedBuckets:
                     break
                 fetched = self._queue.popleft()
                 self._bytes -= fetched.size_bytes
-                if self._wanted(fetched):
+                if self._is_wanted(fetched):
                     taken.append(fetched)
                     total += fetched.size_bytes
                     if isinstance(fetched.content, FlussError):
@@ -228,7 +228,7 @@ class ScannedBuckets:
             self._queue.appendleft(FetchedRecords(position, position.offset, error, 0))
             self._changed.notify_all()
 
-    def _wanted(self, fetched: FetchedRecords) -> bool:
+    def _is_wanted(self, fetched: FetchedRecords) -> bool:
         """Return whether fetched records are still valid: their bucket neither subscribed anew nor stopped before them."""
         position = fetched.position
         if self._positions.get(position.bucket) is not position:
@@ -298,7 +298,7 @@ class ScannedBuckets:
             self._changed.wait_for(lambda: self._closed or self._bytes < _ANSWERS_AHEAD * self._answer_bytes)
             return not self._closed
 
-    def arrived(
+    def accept(
         self, position: ScannedBucket, content: FetchedBucket | LogRecords, next_offset: int, size_bytes: int
     ) -> None:
         """Hold records for the caller, and go on behind them. The bucket has its turn after the others then."""
@@ -318,12 +318,12 @@ class ScannedBuckets:
                 position.busy = False
             self._changed.notify_all()
 
-    def failed(self, position: ScannedBucket, error: FlussError) -> None:
+    def note_failure(self, position: ScannedBucket, error: FlussError) -> None:
         """Note a failed fetch: passing errors are retried, and raised once they last; other errors stop the bucket."""
         with self._changed:
             position.leader = None
             passing = isinstance(error, UnavailableError)
-            failing_s = position.failed()
+            failing_s = position.put_off()
             if passing and failing_s < self._timeout_s:
                 return
             position.stopped = not passing

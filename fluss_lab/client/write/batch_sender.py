@@ -29,7 +29,7 @@ from fluss_lab.errors import (
     ServerUnavailableError,
     UnavailableError,
 )
-from fluss_lab.interrupts import Held, joined
+from fluss_lab.interrupts import Held, join_threads
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.records import encode
 
@@ -82,7 +82,7 @@ class BatchSender:
         """Wait until the threads have ended, at most so long; the accumulator must be closed."""
         with self._starting:
             threads = list(self._threads)
-        joined(threads, timeout_s)
+        join_threads(threads, timeout_s)
 
     def _run(self) -> None:
         while (batches := self._accumulator.take()) is not None:
@@ -101,7 +101,7 @@ class BatchSender:
             return
         for batch in batches:
             if batch.payload is None:
-                batch.payload = self._encoded(batch)
+                batch.payload = self._encode(batch)
         left_ms = _left_ms(batches)
         groups = [list(each) for _, each in groupby(batches, key=lambda batch: batch.queue.bucket)]
         encoded = [
@@ -121,7 +121,7 @@ class BatchSender:
             return
         self._handle_answers(groups, answers)
 
-    def _encoded(self, batch: WriteBatch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
+    def _encode(self, batch: WriteBatch) -> list[bytes | bytearray | memoryview | pa.Buffer]:
         rows = [piece.rows for piece in batch.pieces]
         joined = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
         writer_id = batch.queue.writer_id
@@ -173,12 +173,12 @@ class BatchSender:
         """Keep batches whose leaders were not found for later, or give their buckets up; return none."""
         self._connection.forget_partitions(self._info)
         for batch in batches:
-            found = self._made_again(batch, error)
+            found = self._missing_bucket_error(batch, error)
             lasting = self._connection.closed.is_set() or not isinstance(found, UnavailableError)
             self._accumulator.reenqueue(batch, self._with_context(batch, found), doubtful=False, lasting=lasting)
         return []
 
-    def _made_again(self, batch: WriteBatch, error: FlussError) -> FlussError:
+    def _missing_bucket_error(self, batch: WriteBatch, error: FlussError) -> FlussError:
         """Return why a batch's bucket is not there: the partition of its name may be another one now.
 
         Rows to delete are gone with their partition, but those of the new one are not.
@@ -230,7 +230,7 @@ class BatchSender:
                     self._handle_failure(batch, wrong)
                 continue
             for batch, ranges in zip(group, shares, strict=True):
-                self._accumulator.acknowledged(batch, ranges)
+                self._accumulator.acknowledge(batch, ranges)
 
     def _handle_failure(
         self,
@@ -283,7 +283,7 @@ class BatchSender:
             return None
         except FlussError as confirmed:
             self._connection.forget_partitions(self._info)
-            found = self._made_again(batch, confirmed)
+            found = self._missing_bucket_error(batch, confirmed)
             return None if isinstance(found, UnavailableError) else found
         return None
 

@@ -42,12 +42,12 @@ class WriteCall:
         if self.error is not None:
             self.future.set_exception(self.error)
             return
-        ranges = {key: tuple(_merged(found)) for key, found in self.offsets.items()}
+        ranges = {key: tuple(_merge_ranges(found)) for key, found in self.offsets.items()}
         ordered = dict(sorted(ranges.items(), key=lambda item: (item[0][0] or "", item[0][1])))
         self.future.set_result(WriteResult(self.rows, ordered, time.monotonic() - self.started))
 
 
-def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join ranges that touch, or that are the same."""
     joined: list[tuple[int, int]] = []
     for base, end in sorted(ranges):
@@ -163,7 +163,7 @@ class BucketQueue:
         """Return all that is not acknowledged, in order."""
         return [piece for batch in self.unacked for piece in batch.pieces] + list(self.waiting)
 
-    def parked(self) -> BucketQueue:
+    def park(self) -> BucketQueue:
         """Return a new queue with the rows that this one gives up, under their sequence numbers."""
         parked = BucketQueue(
             self.bucket, self.partition, self.writer_id, self.next_sequence, deque(self.waiting), deque(self.unacked),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss_lab.client.write.write_result import WriteFuture
 from fluss_lab.errors import FlussError, WriteInterruptedError
-from fluss_lab.interrupts import Flag, Held, joined
+from fluss_lab.interrupts import Flag, Held, join_threads
 from fluss_lab.model.values.plain_rows import PlainRows
 
 log = logging.getLogger(__name__)
@@ -123,9 +123,9 @@ class RowGatherer(Generic[F]):
             rows.append(row)
             if len(rows) < gathering.calm_below:
                 return gathering.future
-        return self._added(gathering, row)
+        return self._note_added_row(gathering, row)
 
-    def _added(self, gathering: Gathering[F] | None, row: Any) -> F:
+    def _note_added_row(self, gathering: Gathering[F] | None, row: Any) -> F:
         """Do what the lock is needed for, after a row was added to some rows, which may have been taken before."""
         with self._lock, Held():
             try:
@@ -218,7 +218,7 @@ class _Lingerer:
         """End the thread, and return when it has ended, unless the writer's lock is held for long."""
         self.is_ended = True
         self._awaited.set()
-        joined([self._thread], _JOIN_S)
+        join_threads([self._thread], _JOIN_S)
 
     def _run(self) -> None:
         while not self.is_ended:

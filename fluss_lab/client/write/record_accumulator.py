@@ -286,7 +286,7 @@ class RecordAccumulator:
                 batch.queue.encoding = False
             self._changed.notify_all()
 
-    def acknowledged(self, batch: WriteBatch, ranges: Iterable[tuple[int, int]]) -> None:
+    def acknowledge(self, batch: WriteBatch, ranges: Iterable[tuple[int, int]]) -> None:
         """Settle a batch, with the offset range ``[base, end)`` of each of its pieces."""
         queue = batch.queue
         with self._changed:
@@ -365,7 +365,7 @@ class RecordAccumulator:
             return
         pieces = queue.pieces()
         if [piece for piece in pieces if piece.fail(queue.given_up)]:
-            self._parked.append(queue.parked())
+            self._parked.append(queue.park())
         else:  # the rows to delete went with their partition
             tally = self._tallies.setdefault(queue.key, AcknowledgedTally())
             tally.rows += sum(piece.rows.num_rows for piece in pieces)

@@ -34,7 +34,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Held
 from fluss_lab.model import PartitionInfo, TableBucket, TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import (
     REQUEST_SIZE_MAX,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=WriteFuture)
 
 
-@checked
+@check_arguments
 class TableWriter:
     """Writes to one table. Threads may share it; each call is queued whole, in the order of the calls.
 
@@ -119,7 +119,7 @@ class TableWriter:
                 self._stop(error)
                 return
             try:
-                self._settled()
+                self._await_calls()
                 self._end()
                 held.deliver()
             except KeyboardInterrupt as stop:
@@ -134,7 +134,7 @@ class TableWriter:
         Raises:
             FlussError: What the first failed call failed with, unless its future was read already.
         """
-        if (error := self._settled()) is not None:
+        if (error := self._await_calls()) is not None:
             raise error
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class TableWriter:
         """
         with Held() as held:
             try:
-                error = self._settled()
+                error = self._await_calls()
                 self._end()
                 held.deliver()
             except KeyboardInterrupt as stop:
@@ -175,7 +175,7 @@ class TableWriter:
                 self._connection.open_resources.add(self, self.close, self._leave)
                 self._sender = self._new_sender()
             try:
-                error = self._settled()
+                error = self._await_calls()
                 if self._closed:
                     self._end()
             except KeyboardInterrupt as stop:
@@ -288,7 +288,7 @@ class TableWriter:
     def _gathered(self) -> int:
         return 0 if self._single is None else self._single.rows
 
-    def _settled(self) -> FlussError | None:
+    def _await_calls(self) -> FlussError | None:
         """Wait until every call is settled; return the first error that no caller has read yet."""
         failed: FlussError | None = None
         if self._single is not None:
@@ -320,7 +320,7 @@ class TableWriter:
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
         if hears and (error := self._accumulator.take_failure()) is not None:
             raise type(error)(f"{error}; that was an earlier call: of this one nothing was sent")
-        self._prepared()
+        self._prepare()
 
     def _leave(self) -> None:
         """In a forked child: the threads are the parent's, as is what is queued. From here on this one is closed, and has no rows."""
@@ -339,7 +339,7 @@ class TableWriter:
         self, future: WriteFuture, batches: Sequence[pa.RecordBatch], change: ChangeType, started: float
     ) -> None:
         """Queue checked rows as one call; wait for room. The lock is held."""
-        runs = self._prepared().route(batches)
+        runs = self._prepare().route(batches)
         rows = sum(batch.num_rows for batch in batches)
         partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
         # Rows to delete in a partition that does not exist are not there.
@@ -356,7 +356,7 @@ class TableWriter:
         while not self._accumulator.add(write, queued):
             self._renew({queue.bucket: queue for queue, _ in queued})
 
-    def _prepared(self) -> Router:
+    def _prepare(self) -> Router:
         if self._router is None:
             self._writer_id = self._new_writer_id()
             self._connection.open_resources.add(self, self.close, self._leave)
@@ -450,7 +450,7 @@ class TableWriter:
             raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error
 
 
-@checked
+@check_arguments
 class AppendWriter(TableWriter):
     """Appends rows to one log table. See `TableWriter` for threads, order, outages and back-pressure.
 

@@ -13,7 +13,7 @@ from fluss_lab.client.write.write_requests import Upserts
 from fluss_lab.client.write.write_result import UpsertResult
 from fluss_lab.errors import InvalidSchemaError, UnsupportedError
 from fluss_lab.model import TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
 from fluss_lab.model.values.row_input import record_batches
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fluss_lab.client.cluster.cluster_client import ClusterClient
 
 
-@checked
+@check_arguments
 class UpsertWriter(TableWriter):
     """Upserts rows into one primary-key table, and deletes rows from it.
 

@@ -66,7 +66,7 @@ class LoopbackHost:
     ) -> None:
         hidden = mask if isinstance(mask, str) else list(mask)
         ExplorerModel(lab, name, hidden).close()  # what is no mask is refused now
-        self._socket = _bound(port)
+        self._socket = _bind(port)
         self.access = PageAccess(self._socket.getsockname()[1])
         opening = {"table": None if table is None else str(table), "read_only": read_only, "host": "command"}
         self._views = PageViews(lambda: ExplorerModel(lab, name, hidden, read_only=read_only), json.dumps(opening))
@@ -116,7 +116,7 @@ class LoopbackHost:
         asyncio.run(serve())
 
 
-def _bound(port: int) -> socket.socket:
+def _bind(port: int) -> socket.socket:
     try:
         made = socket.create_server((ADDRESS, port), family=socket.AF_INET)
     except OSError as error:

@@ -206,7 +206,7 @@ class PageSocket(WebSocketHandler, PageRequest):
             return
         content: Any = None
         try:
-            content = _parsed(message)
+            content = _parse(message)
             self._view.queue.submit(parse_request(content))
         except FlussError as error:
             asked = content if isinstance(content, dict) else {}
@@ -236,7 +236,7 @@ class PageSocket(WebSocketHandler, PageRequest):
         sent.add_done_callback(count)
 
 
-def _parsed(message: str | bytes) -> Any:
+def _parse(message: str | bytes) -> Any:
     try:
         return json.loads(message)
     except (ValueError, RecursionError):

@@ -99,7 +99,7 @@ class ChangeAnswers:
             "newer": bool(window.room(limits, older=False)),
             "code": code,
         }
-        yield self._made(table, records, columns, update_pairs(records), beside)
+        yield self._answer(table, records, columns, update_pairs(records), beside)
 
     def record(self, request: ChangeRequest) -> Answer:
         """Return records with whole values: by offset asked for, the name, text and whether it is cut of each column.
@@ -126,7 +126,7 @@ class ChangeAnswers:
     def _begin(self, table: Table, table_id: int, request: ChangesRequest) -> tuple[_Kept, Offsets, bool]:
         """Return the window that a page is added to, the offsets that are held, and whether the page is an older one."""
         if request.window is not None:
-            kept = self._known(table_id, request)
+            kept = self._kept_window(table_id, request)
             return kept, _limits(table, kept.only), request.older
         only = _bucket(request) if request.start == "offset" else None
         limits = _limits(table, only)
@@ -140,7 +140,7 @@ class ChangeAnswers:
         low = {key: begun[key][0] if key in begun else most for key, (_, most) in limits.items()}
         return _Kept(table_id, ChangeWindow(low), only), limits, False
 
-    def _known(self, table_id: int, request: ChangesRequest) -> _Kept:
+    def _kept_window(self, table_id: int, request: ChangesRequest) -> _Kept:
         windows = self._windows.pop(request.view, {})
         self._windows[request.view] = windows
         kept = windows.pop(request.window or "", None)
@@ -169,7 +169,7 @@ class ChangeAnswers:
         """Yield what net changes take, then those of the window that is shown, or of all records from a start until now."""
         spans: Offsets = {}
         if request.window is not None:
-            spans = self._known(info.table_id, request).window.shown
+            spans = self._kept_window(info.table_id, request).window.shown
         elif request.start == "newest":
             limits = _limits(table, None)
             room = ChangeWindow({key: most for key, (_, most) in limits.items()}).room(limits, older=True)
@@ -202,9 +202,9 @@ class ChangeAnswers:
         beside = {
             "window": None, "older": False, "newer": False, "limited": is_limited, "records": str(count), "code": code,
         }  # fmt: skip
-        yield self._made(table, records, columns, pairs, beside)
+        yield self._answer(table, records, columns, pairs, beside)
 
-    def _made(
+    def _answer(
         self, table: Table, records: pa.Table, columns: Sequence[str], pairs: Pairs, beside: Mapping[str, Any]
     ) -> Answer:
         starts = {(row["partition"], row["bucket"]): row["start"] for row in table.buckets(patient=False)}

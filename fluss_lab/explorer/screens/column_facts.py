@@ -60,13 +60,13 @@ def column_facts(name: str, kind: str, values: pa.ChunkedArray, *, is_sample: bo
 def _spread(name: str, values: pa.ChunkedArray) -> dict[str, Any]:
     """Return the numbers in bins of about one width; how many there are of one."""
     if pa.types.is_decimal(values.type):
-        return _exact_bins(name, values, _unscaled(values), values.type.scale)
+        return _exact_bins(name, values, _unscale(values), values.type.scale)
     if pa.types.is_integer(values.type):
         return _exact_bins(name, values, np.asarray(values).astype(np.int64), 0)
     return _float_bins(name, values)
 
 
-def _unscaled(values: pa.ChunkedArray) -> _Numbers:
+def _unscale(values: pa.ChunkedArray) -> _Numbers:
     """Return decimals as whole numbers of their last digit, without a `Decimal` of each: these cost a hundred times as much."""
     array = pa.concat_arrays(values.chunks)
     halves = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 2)[array.offset : array.offset + len(array)]

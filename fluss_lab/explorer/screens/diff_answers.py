@@ -58,7 +58,7 @@ class _Compared:
         asked = np.ones(new.num_rows, dtype=bool)
         return {name: ~same_values(_array(old, name), _array(new, name), asked) for name in self.columns}
 
-    def shown(self, kind: str) -> list[str]:
+    def shown_columns(self, kind: str) -> list[str]:
         """Return the columns of a kind's rows, those that say most first."""
         if kind != "changed":
             return list(self.columns)
@@ -128,7 +128,7 @@ class DiffAnswers:
         if compared is None or compared.info.table_id != info.table_id:
             raise InvalidRequestError("diff: what was compared is no longer known; compare it again")
         table = compared.tables[request.change]
-        columns = compared.shown(request.change)
+        columns = compared.shown_columns(request.change)
         shown = columns[:COLUMNS_MAX]
         page = table.slice(request.first, PAGE_ROWS)
         answer: Answer = {
@@ -142,14 +142,14 @@ class DiffAnswers:
             "code": self._code(compared, request.change),
         }
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             texts = [self._texts(page, name, length) for name in shown]
             made = {"cells": [list(row) for row in zip(*texts, strict=True)]}
             if request.change == "changed":
                 made["old"] = self._old(compared, shown, request.first, page.num_rows, length)
             return answer | made
 
-        return cut_to_size(made, CELL_LENGTH_MAX)
+        return cut_to_size(make, CELL_LENGTH_MAX)
 
     def _texts(self, table: pa.Table, name: str, length: int) -> list[str | None]:
         return cell_texts(_array(table, name), self._tables.time_zone, length)[0]

@@ -55,14 +55,14 @@ class HealthAnswers:
         as text). ``doctor``: ``rows``, problems first. Each is ``{"error": ...}`` where it cannot be known; ``disk`` and ``doctor`` have
         ``at_ms``, and are None until they are looked at. ``looking``: what comes next.
         """
-        described = self._described()
+        described = self._describe_cluster()
         servers = self._servers(described)
         due = [
             name
             for name, found in self._looks.items()
             if found is None or _now_ms() - found["at_ms"] > request.age_s * 1000
         ]
-        yield self._made(servers, due)
+        yield self._answer(servers, due)
         while due:
             name = due.pop(0)
             yield None
@@ -71,9 +71,9 @@ class HealthAnswers:
             except Exception as error:
                 found = {"error": self._tables.error_answer(error)}
             self._looks[name] = found | {"at_ms": _now_ms()}
-            yield self._made(servers, due)
+            yield self._answer(servers, due)
 
-    def _made(self, servers: dict[str, Any], due: list[str]) -> Answer:
+    def _answer(self, servers: dict[str, Any], due: list[str]) -> Answer:
         return {
             "servers": servers,
             **self._looks,
@@ -82,7 +82,7 @@ class HealthAnswers:
             "now_ms": _now_ms(),
         }
 
-    def _described(self) -> pb.DescribeClusterResponse | FlussError:
+    def _describe_cluster(self) -> pb.DescribeClusterResponse | FlussError:
         connection = self._lab.connection
         try:
             coordinator = connection.coordinator(connection.attempts("show the health", 0))

@@ -141,19 +141,19 @@ class JobAnswers:
     def _result(self, record: RunRecord) -> str:
         """Return what came of a run: its error, or what the notebook reported."""
         if record.error is not None:
-            return self._said(record, record.error)
-        return self._said(record, ", ".join(f"{name}: {_plain(value)}" for name, value in record.summary.items()))
+            return self._run_text(record, record.error)
+        return self._run_text(record, ", ".join(f"{name}: {_plain(value)}" for name, value in record.summary.items()))
 
     def _log(self, jobs: Jobs, run_id: str) -> Answer:
         run = jobs.find_run(run_id)
         record = run.record
-        log = self._said(record, run.log, lines=True)
+        log = self._run_text(record, run.log, lines=True)
         return cut_to_size(
             lambda length: {
                 "run": self._run(run, _TEXT_MAX),
-                "reason": None if record.error is None else short(self._said(record, record.error), length),
+                "reason": None if record.error is None else short(self._run_text(record, record.error), length),
                 "summary": [
-                    [short(visible(str(name)), _TEXT_MAX), short(self._said(record, _plain(value)), _TEXT_MAX)]
+                    [short(visible(str(name)), _TEXT_MAX), short(self._run_text(record, _plain(value)), _TEXT_MAX)]
                     for name, value in list(record.summary.items())[:_TEXT_MAX]
                 ]
                 if not self._mask.hides
@@ -177,7 +177,7 @@ class JobAnswers:
         ]
         return short(visible(" ".join(shown)), length)
 
-    def _said(self, record: RunRecord, text: str, *, lines: bool = False) -> str:
+    def _run_text(self, record: RunRecord, text: str, *, lines: bool = False) -> str:
         """Return what a run said, without the values of its secrets; nothing of it where columns are hidden: it may quote them."""
         known = self._mask.foreign_text(_redactor(record.task.secrets).text(text))
         return "\n".join(visible(line) for line in known.split("\n")) if lines else visible(known)

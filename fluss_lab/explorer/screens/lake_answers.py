@@ -65,7 +65,7 @@ class LakeAnswers:
                 raise LakeSnapshotNotFoundError(f"lake table {info.path} no longer has snapshot {request.before}")
         begin = max(0, end - SNAPSHOTS_MAX)
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             return {"snapshots": [self._snapshot(row, length) for row in rows[begin:end]]}
 
         answer: Answer = {
@@ -73,10 +73,10 @@ class LakeAnswers:
             "older": begin,
             "newer": len(rows) - end,
             "held": len(rows),
-            "expired": self._expired(info),
+            "expired": self._expired_count(info),
             "code": lake_code.snapshots_code(info.path),
         }
-        return cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
+        return cut_to_size(lambda length: answer | make(length), CELL_LENGTH_MAX)
 
     def _snapshot(self, row: Mapping[str, Any], length: int) -> list[Any]:
         tags = [self._tables.mask.visible_text(tag)[:length] for tag in row["tags"][:_TAGS_MAX]]
@@ -84,7 +84,7 @@ class LakeAnswers:
         texts = [None if count is None else str(count) for count in counts]
         return [str(row["snapshot_id"]), parse_moment(row["time"]), row["operation"], row["ours"], *texts, tags]
 
-    def _expired(self, info: TableInfo) -> int | None:
+    def _expired_count(self, info: TableInfo) -> int | None:
         """Return how many snapshots are held no more: each has a number of its own in the table's sequence."""
         try:
             metadata = self._tables.lab.iceberg(info.path).metadata
@@ -127,7 +127,7 @@ class LakeAnswers:
         by_size = sorted(range(len(placed)), key=lambda place: -placed[place][1]["bytes"])
         largest = [placed[place] for place in sorted(by_size[:LIST_MAX])]
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             return {
                 "buckets": [_bucket_sum(group, length) for group in shown],
                 "files": [_file(at, row, length) for at, row in largest],
@@ -138,7 +138,7 @@ class LakeAnswers:
             "left_out": len(groups) - len(shown),
             "code": lake_code.files_code(info.path, snapshot_id),
         }
-        return cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
+        return cut_to_size(lambda length: answer | make(length), CELL_LENGTH_MAX)
 
     def _manifests(self, info: TableInfo, snapshot_id: int) -> Answer:
         """Return manifests: name, content, the snapshot that added it, added, existing and deleted files, bytes."""
@@ -151,7 +151,7 @@ class LakeAnswers:
             for each in snapshot.manifests(lake.io)
         ]  # fmt: skip
         is_newest = lake.metadata.current_snapshot_id == snapshot_id
-        return _listed(rows, lake_code.manifests_code(info.path, snapshot_id, is_newest=is_newest))
+        return _list_answer(rows, lake_code.manifests_code(info.path, snapshot_id, is_newest=is_newest))
 
     def _partitions(self, info: TableInfo, snapshot_id: int) -> Answer:
         """Return partitions as Iceberg counts them, one a bucket.
@@ -174,7 +174,7 @@ class LakeAnswers:
             ]
             for row in found
         ]
-        return _listed(rows, lake_code.partitions_code(info.path, snapshot_id))
+        return _list_answer(rows, lake_code.partitions_code(info.path, snapshot_id))
 
     def _schemas(self, info: TableInfo, snapshot_id: int) -> Answer:
         """Return schemas, newest first.
@@ -196,7 +196,7 @@ class LakeAnswers:
             is_its = number == snapshot.schema_id
             rows.append([number, schema["current"], is_its, since.get(number), len(columns), change])
             before = columns
-        return _listed(rows[::-1], lake_code.schemas_code(info.path))
+        return _list_answer(rows[::-1], lake_code.schemas_code(info.path))
 
     def _refs(self, info: TableInfo, snapshot_id: int) -> Answer:
         """Return branches and tags: name, kind, snapshot, its time, how long it is kept, what for, whether it is the chosen one."""
@@ -221,7 +221,7 @@ class LakeAnswers:
                     ref["snapshot_id"] == snapshot_id,
                 ]
             )  # fmt: skip
-        return _listed(rows, lake_code.refs_code(info.path))
+        return _list_answer(rows, lake_code.refs_code(info.path))
 
     def _lake(self, info: TableInfo, snapshot_id: int) -> tuple[IcebergTable, Snapshot]:
         lake = self._tables.lab.iceberg(info.path)
@@ -230,14 +230,14 @@ class LakeAnswers:
         return lake, snapshot
 
 
-def _listed(rows: Sequence[list[Any]], code: list[str]) -> Answer:
+def _list_answer(rows: Sequence[list[Any]], code: list[str]) -> Answer:
     """Return the first rows of a list, their texts cut to what a message holds."""
 
-    def made(length: int) -> Answer:
+    def make(length: int) -> Answer:
         return {"rows": [[cut_text(value, length) for value in row] for row in rows[:LIST_MAX]]}
 
     answer: Answer = {"total": len(rows), "left_out": max(0, len(rows) - LIST_MAX), "code": code}
-    return cut_to_size(lambda length: answer | made(length), CELL_LENGTH_MAX)
+    return cut_to_size(lambda length: answer | make(length), CELL_LENGTH_MAX)
 
 
 def _bucket_sum(files: Sequence[Mapping[str, Any]], length: int) -> list[Any]:

@@ -69,7 +69,7 @@ class LiveTails:
             return
         code: list[str] = []
         if request.op == "start":
-            tail, code = self._started(request)
+            tail, code = self._start(request)
         elif (found := self._tails.get(request.view)) is None:
             raise InvalidRequestError("tail: nothing is followed; start it again")
         else:
@@ -85,7 +85,7 @@ class LiveTails:
         self.forget(request.view)
         yield {"state": "ended"}
 
-    def _started(self, request: TailRequest) -> tuple[LiveTail, list[str]]:
+    def _start(self, request: TailRequest) -> tuple[LiveTail, list[str]]:
         self.forget(request.view)
         info = self._tables.info(request)
         table, columns = self._tables.table(info), self._tables.drawn_names(info)
@@ -173,7 +173,7 @@ class LiveTail:
         self._rate += (1 - 0.5**passed_s) * (found / passed_s - self._rate)
         self._was_paused = is_paused
         pieces = [] if is_paused else self._take(allowed)
-        records = self._sorted(pieces)
+        records = self._sort(pieces)
         self._allowed = min(SHOWN_PER_S, max(0.0, self._allowed - records.num_rows) + SHOWN_PER_S * passed_s)
         skipped, self._skipped = self._skipped, 0
         self._total += records.num_rows + skipped
@@ -246,7 +246,7 @@ class LiveTail:
                 span = ChangelogRange(batch.bucket, batch.partition, 0, 0, 0, None)
                 yield changelog_batch(batch.records, span, self._schema).slice(skipped)
 
-    def _sorted(self, pieces: Iterable[pa.RecordBatch]) -> pa.Table:
+    def _sort(self, pieces: Iterable[pa.RecordBatch]) -> pa.Table:
         """Return records in the order of time, partition, bucket and offset."""
         records = pa.Table.from_batches(list(pieces), self._schema)
         found = places(records)

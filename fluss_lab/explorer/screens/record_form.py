@@ -94,7 +94,7 @@ class RecordForm:
         mask, writes = self._tables.mask, _Writes.of(info, self._tables.mask)
         columns = mask.columns(info.schema)
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             return {"fields": [self._field(info, column, length) for column in columns[:COLUMNS_MAX]]}
 
         answer: Answer = {
@@ -103,7 +103,7 @@ class RecordForm:
             "schema_id": info.schema_id,
             "code": code_lines.schema_code(info.path),
         }
-        return cut_to_size(lambda length: answer | made(length), _NOTE_LENGTH_MAX)
+        return cut_to_size(lambda length: answer | make(length), _NOTE_LENGTH_MAX)
 
     def _field(self, info: TableInfo, column: Column, length: int) -> Answer:
         kind = str(column.type.with_nullable(True))
@@ -153,13 +153,13 @@ class RecordForm:
             return answer | {"errors": {}, "written": True, **_result(result)}
         found = self._now(info, table, values)
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             return {
                 "errors": {name: short(text, min(length, _NOTE_LENGTH_MAX)) for name, text in errors.items()},
-                **self._beside(info, found, values, length),
+                **self._form_notes(info, found, values, length),
             }
 
-        return cut_to_size(lambda length: answer | made(length), NOW_LENGTH_MAX)
+        return cut_to_size(lambda length: answer | make(length), NOW_LENGTH_MAX)
 
     # -- what is typed -------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class RecordForm:
         found = table.lookup(_rows(info, {name: values[name] for name in key}), self._tables.visible_names(info))
         return None if found.column(key[0])[0].as_py() is None else found
 
-    def _beside(self, info: TableInfo, found: pa.Table | None, values: Mapping[str, Any], length: int) -> Answer:
+    def _form_notes(self, info: TableInfo, found: pa.Table | None, values: Mapping[str, Any], length: int) -> Answer:
         """Return what stands beside the fields."""
         if found is None:
             return {"now": None, "same": [], "long": []}

@@ -227,7 +227,7 @@ def _page_maker(page: RowPage | None, columns: Sequence[str], zone: Any) -> Call
     ] if places else []  # fmt: skip
     source = "".join("L" if each == "lake" else "g" for each in places["_source"].to_pylist()) if places else ""
 
-    def made(length: int) -> Answer:
+    def make(length: int) -> Answer:
         texts, cut = [], []
         for number, array in enumerate(arrays):
             found, shortened = cell_texts(array, zone, length)
@@ -236,4 +236,4 @@ def _page_maker(page: RowPage | None, columns: Sequence[str], zone: Any) -> Call
         cells = [list(row) for row in zip(*texts, strict=True)] if arrays else [[] for _ in range(count)]
         return {"cells": cells, "cut": cut, "rows": rows, "source": source}
 
-    return made
+    return make

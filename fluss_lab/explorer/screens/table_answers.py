@@ -180,7 +180,7 @@ class TableAnswers:
         ]
         comment, properties = self._comment(info.descriptor.comment), self._properties(info)
 
-        def made(length: int) -> Answer:
+        def make(length: int) -> Answer:
             return {
                 "columns": [
                     each | {name: cut_text(each[name], length) for name in ("type", "comment")} for each in shown
@@ -192,7 +192,7 @@ class TableAnswers:
                 "schema_id": info.schema_id,
             }
 
-        return cut_to_size(made, WHOLE_LENGTH_MAX)
+        return cut_to_size(make, WHOLE_LENGTH_MAX)
 
     def _comment(self, text: str | None) -> str | None:
         return None if text is None else self._mask.visible_text(text)

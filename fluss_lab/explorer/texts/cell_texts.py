@@ -39,7 +39,7 @@ def cell_texts(
     """
     if pa.types.is_nested(column.type):
         return _nested_texts(column, zone, length_max)
-    values, whole = _bounded(column, length_max)
+    values, whole = _cut_values(column, length_max)
     text = _text_of(column.type, zone)
     texts: list[str | None] = []
     cut = []
@@ -63,7 +63,7 @@ def _nested_texts(column: pa.Array, zone: dt.tzinfo | None, length_max: int) -> 
         names = [f"{visible(field.name)}: " for field in fields]
         parts = [_inner_texts(part, zone, length_max) for part in column.flatten()]
         rows = [[part[at] for part in parts] for at in range(len(column))]
-        return _joined(
+        return _join_elements(
             column,
             "{}",
             [[(name + text, cut) for name, (text, cut) in zip(names, row, strict=True)] for row in rows],
@@ -78,8 +78,8 @@ def _nested_texts(column: pa.Array, zone: dt.tzinfo | None, length_max: int) -> 
             [(f"{key}: {item}", one or other) for (key, one), (item, other) in zip(*both, strict=True)]
             for both in zip(keys, items, strict=True)
         ]
-        return _joined(column, "{}", pairs, length_max)
-    return _joined(column, "[]", _taken_texts(column.values, spans, zone, length_max), length_max)
+        return _join_elements(column, "{}", pairs, length_max)
+    return _join_elements(column, "[]", _taken_texts(column.values, spans, zone, length_max), length_max)
 
 
 def _spans(column: pa.Array, most: int) -> list[tuple[int, int]]:
@@ -111,17 +111,17 @@ def _inner_texts(values: pa.Array, zone: dt.tzinfo | None, length_max: int) -> l
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     shortened = set(cut)
     return [
-        ("null" if text is None else _quoted(text) if is_text else text, position in shortened)
+        ("null" if text is None else _quote(text) if is_text else text, position in shortened)
         for position, text in enumerate(texts)
     ]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text in quotes, those within it marked: else one text could be read as two."""
     return f'"{text.replace(chr(34), chr(92) + chr(34))}"'
 
 
-def _joined(
+def _join_elements(
     column: pa.Array, brackets: str, rows: list[list[tuple[str, bool]]], length_max: int
 ) -> tuple[list[str | None], list[int]]:
     texts: list[str | None] = []
@@ -134,7 +134,7 @@ def _joined(
     return texts, cut
 
 
-def _bounded(column: pa.Array, length_max: int) -> tuple[list[Any], list[bool]]:
+def _cut_values(column: pa.Array, length_max: int) -> tuple[list[Any], list[bool]]:
     """Return the values, long texts no longer than needed, and whether each is whole."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date32(kind):

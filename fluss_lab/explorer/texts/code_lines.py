@@ -20,7 +20,7 @@ _TAKEN: Final = frozenset({
 _SPANS_INLINE_MAX: Final = 3
 
 
-def quoted(text: str) -> str:
+def python_literal(text: str) -> str:
     """Return a text as a Python literal: one line, whatever it holds, with nothing invisible in it."""
     return visible(json.dumps(text, ensure_ascii=False))
 
@@ -33,7 +33,7 @@ def variable(path: TablePath) -> str:
 
 def table_line(path: TablePath) -> str:
     """Return the line that binds the table."""
-    return f"{variable(path)} = lab.table({quoted(str(path))})"
+    return f"{variable(path)} = lab.table({python_literal(str(path))})"
 
 
 def buckets_code(path: TablePath) -> list[str]:
@@ -52,11 +52,11 @@ def rows_code(path: TablePath, columns: Sequence[str] | None, where: str, as_of:
     """
     arguments = []
     if columns is not None:
-        arguments.append(f"columns=[{', '.join(map(quoted, columns))}]")
+        arguments.append(f"columns=[{', '.join(map(python_literal, columns))}]")
     if where:
-        arguments.append(f"where={quoted(where)}")
+        arguments.append(f"where={python_literal(where)}")
     if as_of is not None:
-        arguments.append(f"as_of={as_of if isinstance(as_of, int) else quoted(as_of)}")
+        arguments.append(f"as_of={as_of if isinstance(as_of, int) else python_literal(as_of)}")
     arguments.append("with_source=True")
     return [table_line(path), f"{variable(path)}.scan({', '.join(arguments)}).to_pandas()"]
 
@@ -67,13 +67,17 @@ def row_code(
     """Return the lines for the place of the record that wrote a row, and the record; of one that is not held, for the row."""
     name, key = variable(path), _key(partition, bucket)
     if not is_held:
-        parts = "" if partition is None else f", partitions=[{quoted(partition)}]"
-        chosen = "" if columns is None else f"{_chosen(columns)[2:]}, "
+        parts = "" if partition is None else f", partitions=[{python_literal(partition)}]"
+        chosen = "" if columns is None else f"{_columns_argument(columns)[2:]}, "
         row = f'{chosen}where="__offset = {offset}"{parts}, buckets=[{bucket}], with_source=True'
         return [table_line(path), f"{name}.scan({row}).to_arrow()"]
-    place = f"place = {name}.locate({'None' if partition is None else quoted(partition)}, {bucket}, {offset})"
+    place = f"place = {name}.locate({'None' if partition is None else python_literal(partition)}, {bucket}, {offset})"
     span = f"start={{{key}: {offset}}}, end={{{key}: {offset + 1}}}"
-    return [table_line(path), place, f"{name}.changelog({span}, buckets=[{key}]{_chosen(columns)}).to_arrow()"]
+    return [
+        table_line(path),
+        place,
+        f"{name}.changelog({span}, buckets=[{key}]{_columns_argument(columns)}).to_arrow()",
+    ]
 
 
 def fresh_code(
@@ -81,7 +85,7 @@ def fresh_code(
 ) -> list[str]:
     """Return the lines for the records of a bucket from an offset on."""
     key = _key(partition, bucket)
-    call = f"changelog(start={{{key}: {start}}}, buckets=[{key}]{_chosen(columns)})"
+    call = f"changelog(start={{{key}: {start}}}, buckets=[{key}]{_columns_argument(columns)})"
     return [table_line(path), f"{variable(path)}.{call}.to_pandas()"]
 
 
@@ -97,7 +101,7 @@ def changes_code(
         net: Whether only what has changed in effect is wanted.
         first: So many rows of it; None: all.
     """
-    name, more = variable(path), f"{_chosen(columns)}{', net=True' if net else ''}"
+    name, more = variable(path), f"{_columns_argument(columns)}{', net=True' if net else ''}"
     if not spans:
         return [table_line(path), f'{name}.changelog(start="latest"{more}).to_pandas()']
     start, end = (f"{{{', '.join(f'{_key(*key)}: {span[edge]}' for key, span in spans.items())}}}" for edge in (0, 1))
@@ -115,7 +119,7 @@ def tail_code(path: TablePath, columns: Sequence[str] | None) -> list[str]:
     """Return the lines that follow a table."""
     return [
         table_line(path),
-        f'with {variable(path)}.subscribe(start="latest"{_chosen(columns)}) as scanner:',
+        f'with {variable(path)}.subscribe(start="latest"{_columns_argument(columns)}) as scanner:',
         "    batches = scanner.poll(1.0)",
     ]
 
@@ -147,11 +151,11 @@ def schema_code(path: TablePath) -> list[str]:
 
 
 def _key(partition: str | None, bucket: int) -> str:
-    return str(bucket) if partition is None else f"({quoted(partition)}, {bucket})"
+    return str(bucket) if partition is None else f"({python_literal(partition)}, {bucket})"
 
 
-def _chosen(columns: Sequence[str] | None) -> str:
-    return "" if columns is None else f", columns=[{', '.join(map(quoted, columns))}]"
+def _columns_argument(columns: Sequence[str] | None) -> str:
+    return "" if columns is None else f", columns=[{', '.join(map(python_literal, columns))}]"
 
 
 def empty_lab_code() -> list[str]:
@@ -166,7 +170,7 @@ def jobs_code(job: str | None, limit: int) -> list[str]:
     """Return the lines for the runs of a job, or of all."""
     if job is None:
         return [f"lab.jobs.history(limit={limit})"]
-    return [f"job = lab.jobs.job({quoted(job)})", f"lab.jobs.history(job.name, limit={limit})"]
+    return [f"job = lab.jobs.job({python_literal(job)})", f"lab.jobs.history(job.name, limit={limit})"]
 
 
 def first_job_code() -> list[str]:
@@ -178,16 +182,16 @@ def first_job_code() -> list[str]:
 
 def run_code(run_id: str) -> list[str]:
     """Return the lines for the log of a run."""
-    return [f"run = lab.jobs.find_run({quoted(run_id)})", "run.log"]
+    return [f"run = lab.jobs.find_run({python_literal(run_id)})", "run.log"]
 
 
 def job_action_code(action: str, name: str) -> list[str]:
     """Return the line that does something about a job, or a run."""
     if action == "start":
-        return [f"run = lab.jobs.start({quoted(name)})"]
+        return [f"run = lab.jobs.start({python_literal(name)})"]
     if action == "rerun":
-        return [f"run = lab.jobs.find_run({quoted(name)}).rerun(wait=False)"]
-    return [f"lab.jobs.{action}({quoted(name)})"]
+        return [f"run = lab.jobs.find_run({python_literal(name)}).rerun(wait=False)"]
+    return [f"lab.jobs.{action}({python_literal(name)})"]
 
 
 def health_code() -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluss_lab.explorer.texts.code_lines import quoted, table_line, variable
+from fluss_lab.explorer.texts.code_lines import python_literal, table_line, variable
 from fluss_lab.model import TablePath
 
 
 def enable_code(path: TablePath) -> list[str]:
     """Return the line that puts a table into the lake."""
-    return [f'lab.table({quoted(str(path))}).alter(set={{"table.datalake.enabled": True}})']
+    return [f'lab.table({python_literal(str(path))}).alter(set={{"table.datalake.enabled": True}})']
 
 
 def snapshots_code(path: TablePath) -> list[str]:
@@ -25,7 +25,7 @@ def files_code(path: TablePath, snapshot_id: int) -> list[str]:
 
 def manifests_code(path: TablePath, snapshot_id: int, *, is_newest: bool) -> list[str]:
     """Return the lines for the manifests of a snapshot: of the newest as a frame, as Iceberg has it for no other."""
-    lake = f"lab.iceberg({quoted(str(path))})"
+    lake = f"lab.iceberg({python_literal(str(path))})"
     if is_newest:
         return [f"{lake}.inspect.manifests().to_pandas()"]
     return [f"lake = {lake}", f"lake.snapshot_by_id({snapshot_id}).manifests(lake.io)"]
@@ -33,7 +33,7 @@ def manifests_code(path: TablePath, snapshot_id: int, *, is_newest: bool) -> lis
 
 def partitions_code(path: TablePath, snapshot_id: int) -> list[str]:
     """Return the line for the partitions of a snapshot as Iceberg counts them: one a bucket."""
-    lake = f"lab.iceberg({quoted(str(path))})"  # ids of snapshots that are gone are null: the others stay exact
+    lake = f"lab.iceberg({python_literal(str(path))})"  # ids of snapshots that are gone are null: the others stay exact
     return [f"{lake}.inspect.partitions(snapshot_id={snapshot_id}).to_pandas(integer_object_nulls=True)"]
 
 
@@ -44,7 +44,7 @@ def schemas_code(path: TablePath) -> list[str]:
 
 def refs_code(path: TablePath) -> list[str]:
     """Return the line for the branches and tags."""
-    return [f"lab.iceberg({quoted(str(path))}).inspect.refs().to_pandas()"]
+    return [f"lab.iceberg({python_literal(str(path))}).inspect.refs().to_pandas()"]
 
 
 def diff_code(
@@ -60,9 +60,9 @@ def diff_code(
         columns: Those of the result that are shown; None: all.
     """
     moments = [f"{name}={_moment(each)}" for name, each in (("before", before), ("after", after)) if each is not None]
-    shown = "" if columns is None else f".select([{', '.join(map(quoted, columns))}])"
+    shown = "" if columns is None else f".select([{', '.join(map(python_literal, columns))}])"
     return [table_line(path), f"{variable(path)}.diff({', '.join(moments)}).{kind}{shown}.to_pandas()"]
 
 
 def _moment(given: str | int) -> str:
-    return str(given) if isinstance(given, int) else quoted(given)
+    return str(given) if isinstance(given, int) else python_literal(given)

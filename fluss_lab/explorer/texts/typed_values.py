@@ -235,7 +235,7 @@ def local_offsets(local: dt.datetime, zone: _Zone) -> list[dt.timedelta]:
 # -- nested types ----------------------------------------------------------------------------------------------------
 
 
-def _nested(text: str, target: DataType, zone: _Zone) -> Any:
+def _parse_nested(text: str, target: DataType, zone: _Zone) -> Any:
     form = {"ARRAY": "[1, 2]", "MAP": '{"key": value} or [[key, value]]', "ROW": '{"field": value}'}[target.name]
     try:
         node = json.loads(
@@ -257,7 +257,7 @@ def _node(node: Any, target: DataType, zone: _Zone) -> Any:
     if target.name == "ARRAY":
         if not isinstance(node, list) or isinstance(node, _Members):
             raise _misfit("a JSON array, as [1, 2]", node)
-        return [_within(f"[{at}]", each, target.fields[0].type, zone) for at, each in enumerate(node)]
+        return [_parse_element(f"[{at}]", each, target.fields[0].type, zone) for at, each in enumerate(node)]
     if target.name == "MAP":
         return _map(node, target, zone)
     if target.name == "ROW":
@@ -271,7 +271,7 @@ def _node(node: Any, target: DataType, zone: _Zone) -> Any:
     return read_text(str(node), target, zone)
 
 
-def _within(place: str, node: Any, target: DataType, zone: _Zone) -> Any:
+def _parse_element(place: str, node: Any, target: DataType, zone: _Zone) -> Any:
     try:
         return _node(node, target, zone)
     except InvalidRecordError as error:
@@ -284,12 +284,12 @@ def _map(node: Any, target: DataType, zone: _Zone) -> list[tuple[Any, Any]]:
     if isinstance(node, _Members):
         keys: list[Any] = [_key(name, key, zone) for name, _ in node]
     elif isinstance(node, list) and all(type(pair) is list and len(pair) == 2 for pair in node):
-        keys = [_within(f"[{at}][0]", pair[0], key, zone) for at, pair in enumerate(node)]
+        keys = [_parse_element(f"[{at}][0]", pair[0], key, zone) for at, pair in enumerate(node)]
     else:
         raise _misfit('a JSON object, as {"key": value}, or pairs, as [[key, value]]', node)
     if len({repr(each) for each in keys}) < len(keys):
         raise InvalidRecordError("expected each key once, found one twice")
-    return [(keys[at], _within(f"[{at}]", pair[1], value, zone)) for at, pair in enumerate(node)]
+    return [(keys[at], _parse_element(f"[{at}]", pair[1], value, zone)) for at, pair in enumerate(node)]
 
 
 def _key(name: str, key: DataType, zone: _Zone) -> Any:
@@ -310,7 +310,7 @@ def _row(node: Any, target: DataType, zone: _Zone) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise _refusal(f"the fields {short(', '.join(known), 200)}", name)
-    return {each.name: _within(f".{each.name}", given.get(each.name), each.type, zone) for each in target.fields}
+    return {each.name: _parse_element(f".{each.name}", given.get(each.name), each.type, zone) for each in target.fields}
 
 
 def _misfit(expected: str, node: Any) -> InvalidRecordError:
@@ -327,7 +327,7 @@ def _misfit(expected: str, node: Any) -> InvalidRecordError:
 _READERS: Final[dict[str, Callable[[str, DataType, _Zone], Any]]] = {
     "BOOLEAN": _boolean, "TINYINT": _integer, "SMALLINT": _integer, "INT": _integer, "BIGINT": _integer, "FLOAT": _float,
     "DOUBLE": _float, "DECIMAL": _decimal, "BYTES": _binary, "BINARY": _binary, "DATE": _date, "TIME": _time,
-    "TIMESTAMP": _moment, "TIMESTAMP_LTZ": _moment, "ARRAY": _nested, "MAP": _nested, "ROW": _nested,
+    "TIMESTAMP": _moment, "TIMESTAMP_LTZ": _moment, "ARRAY": _parse_nested, "MAP": _parse_nested, "ROW": _parse_nested,
 }  # fmt: skip
 
 

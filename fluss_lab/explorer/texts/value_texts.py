@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from fluss_lab.explorer.texts.code_lines import quoted, table_line, variable
+from fluss_lab.explorer.texts.code_lines import python_literal, table_line, variable
 from fluss_lab.explorer.texts.typed_values import EPOCH, UNIT_DIGITS, local_offsets, unit_of
 from fluss_lab.model import TablePath
 from fluss_lab.model.types import DataType
@@ -118,15 +118,15 @@ def record_code(
     """
     name = variable(path)
     if all(_is_python(value, target) for value, target in row.values()):
-        cells = ", ".join(f"{quoted(each)}: {_literal(value, target)}" for each, (value, target) in row.items())
+        cells = ", ".join(f"{python_literal(each)}: {_literal(value, target)}" for each, (value, target) in row.items())
         given = f"[{{{cells}}}]"
     else:  # Python has no times so exact: Arrow has, as whole numbers
         arrays = [
-            f"{quoted(each)}: pa.array([{_literal(value, target, is_arrow=True)}], {name}.schema.field({quoted(each)}).type)"
+            f"{python_literal(each)}: pa.array([{_literal(value, target, is_arrow=True)}], {name}.schema.field({python_literal(each)}).type)"
             for each, (value, target) in row.items()
         ]
         given = f"pa.table({{{', '.join(arrays)}}})"
-    chosen = "" if columns is None else f", columns=[{', '.join(map(quoted, columns))}]"
+    chosen = "" if columns is None else f", columns=[{', '.join(map(python_literal, columns))}]"
     imports = [line for begin, line in _IMPORTS.items() if begin in given]
     return [*imports, table_line(path), f"{name}.{call}({given}{chosen})"]
 
@@ -161,11 +161,11 @@ def _literal(value: Any, target: DataType, *, is_arrow: bool = False) -> str:
             return f"[{', '.join(f'({each}, {one})' for each, one in pairs)}]"
         return f"{{{', '.join(f'{each}: {one}' for each, one in pairs)}}}"
     if target.name == "ROW":
-        return f"{{{', '.join(f'{quoted(f.name)}: {inner(value[f.name], f.type)}' for f in target.fields)}}}"
+        return f"{{{', '.join(f'{python_literal(f.name)}: {inner(value[f.name], f.type)}' for f in target.fields)}}}"
     if target.name in _TIMES:
         return str(value) if is_arrow else _TIME_LITERALS[target.name](value, target)
     if isinstance(value, str):
-        return quoted(value)
+        return python_literal(value)
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if target.name == "FLOAT":

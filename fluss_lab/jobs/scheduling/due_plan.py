@@ -57,19 +57,19 @@ def plan_due(job: JobRecord, now_ms: int, active_run: str | None, queued: int = 
         queued: How many of its runs are queued.
     """
     schedule = Schedule(job.cron, job.zone)
-    next_due_ms = schedule.after(now_ms)
+    next_due_ms = schedule.next_due(now_ms)
     if job.next_due_ms > now_ms:
         return DuePlan((), (), job.next_due_ms)
-    start_ms, due = _listed(schedule, job.next_due_ms - 1, now_ms)
+    start_ms, due = _last_due_times(schedule, job.next_due_ms - 1, now_ms)
     missed = []
     if start_ms >= job.next_due_ms:
         reason = f"{_absence(job, job.next_due_ms)}; recorded together"
         missed.append(Missed(job.next_due_ms, start_ms, reason))
     overdue = [due_ms for due_ms in due if now_ms - due_ms > LATE_MS]
     on_time = due[len(overdue) :]
-    made_up = _made_up(job.catch_up, overdue, on_time)
+    made_up = _catch_up_times(job.catch_up, overdue, on_time)
     given_up = overdue[: len(overdue) - len(made_up)]
-    missed += _missed(job, given_up)
+    missed += _missed_times(job, given_up)
     runs = list(made_up)
     for due_ms in on_time:
         # Runs that are made up for wait for each other: that is what was asked for.
@@ -83,19 +83,19 @@ def plan_due(job: JobRecord, now_ms: int, active_run: str | None, queued: int = 
     return DuePlan(tuple(runs), tuple(missed), next_due_ms)
 
 
-def _listed(schedule: Schedule, since_ms: int, now_ms: int) -> tuple[int, list[int]]:
+def _last_due_times(schedule: Schedule, since_ms: int, now_ms: int) -> tuple[int, list[int]]:
     """Return the last due times behind a moment, and the moment behind which these are all."""
     length_ms = _LISTED_MS
     while True:
         start_ms = max(since_ms, now_ms - length_ms)
-        due = schedule.between(start_ms, now_ms)
+        due = schedule.due_times(start_ms, now_ms)
         # Those of the last minute are on time.
         if start_ms == since_ms or len(due) > CATCH_UP_MAX + LATE_MS // 60_000:
             return start_ms, due
         length_ms *= 8
 
 
-def _made_up(catch_up: CatchUp, overdue: list[int], on_time: list[int]) -> list[int]:
+def _catch_up_times(catch_up: CatchUp, overdue: list[int], on_time: list[int]) -> list[int]:
     """Return the overdue ones that are run: always the last ones."""
     if catch_up == "all":
         return overdue[-CATCH_UP_MAX:]
@@ -104,7 +104,7 @@ def _made_up(catch_up: CatchUp, overdue: list[int], on_time: list[int]) -> list[
     return []
 
 
-def _missed(job: JobRecord, due: list[int]) -> Iterator[Missed]:
+def _missed_times(job: JobRecord, due: list[int]) -> Iterator[Missed]:
     together, single = due[:-MISSED_MAX], due[-MISSED_MAX:]
     if together:
         yield Missed(together[0], together[-1], f"{_absence(job, together[0])}; recorded together")

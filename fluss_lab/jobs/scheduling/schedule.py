@@ -94,7 +94,7 @@ class Schedule:
         text = CronSim(self.cron, _EPOCH).explain()
         return text[:1].lower() + text[1:]
 
-    def after(self, moment_ms: int) -> int:
+    def next_due(self, moment_ms: int) -> int:
         """Return the first due time behind a moment, in epoch milliseconds.
 
         Raises:
@@ -102,7 +102,7 @@ class Schedule:
         """
         return next(self._times(moment_ms))
 
-    def between(self, start_ms: int, end_ms: int) -> list[int]:
+    def due_times(self, start_ms: int, end_ms: int) -> list[int]:
         """Return the due times in ``(start_ms, end_ms]``, ascending.
 
         Cost: some 10 µs for each.

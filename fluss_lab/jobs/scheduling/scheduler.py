@@ -161,7 +161,7 @@ class Scheduler:
         return all(done)
 
     def _bring_one_forward(self, job: JobRecord, now_ms: int) -> None:
-        next_due_ms = Schedule(job.cron, job.zone).after(now_ms)
+        next_due_ms = Schedule(job.cron, job.zone).next_due(now_ms)
         if job.paused_ms is None and next_due_ms < job.next_due_ms - SET_BACK_MS:
             self._store.bring_forward(job, now_ms, next_due_ms)
             self._say(f"{job.name}: the clock was set back; next due {format_moment(next_due_ms)}")

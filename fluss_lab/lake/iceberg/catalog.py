@@ -90,9 +90,9 @@ class IcebergLakeCatalog(LakeCatalog):
         what = f"create lake table {table.path}"
         self._access.call(what, lambda catalog: catalog.create_namespace_if_not_exists(table.path.database))
         try:
-            made = self._made(what, table, layout, properties)
+            made = self._make_table(what, table, layout, properties)
         except TableAlreadyExistsError:
-            made = self._taken_over(table, properties)
+            made = self._take_over(table, properties)
         else:
             _check_ids(table, layout, made)
         with_first_snapshot(self._access, table.path, made)
@@ -151,7 +151,7 @@ class IcebergLakeCatalog(LakeCatalog):
         """Delete a dropped partition's rows in one commit: see `bucket_removal.drop_partition`."""
         drop_partition(self._access, self._entries, table, partition)
 
-    def _made(self, what: str, table: TableInfo, layout: LakeLayout, properties: dict[str, str]) -> Table:
+    def _make_table(self, what: str, table: TableInfo, layout: LakeLayout, properties: dict[str, str]) -> Table:
         """Make the table where nothing but it is; if a REST catalog refuses that, where the catalog puts it."""
 
         def make(location: str | None) -> Table:
@@ -177,7 +177,7 @@ class IcebergLakeCatalog(LakeCatalog):
             _LOG.info("%s: not at %s, so where the catalog puts it: %s", what, location, error)
             return make(None)
 
-    def _taken_over(self, table: TableInfo, properties: dict[str, str]) -> Table:
+    def _take_over(self, table: TableInfo, properties: dict[str, str]) -> Table:
         """Return the table that is there if an earlier call for this one made it, or one that was cut off."""
         lake = self._access.load_table(table.path)
         if lake.properties.get(TABLE_ID_PROPERTY) == str(table.table_id):

@@ -208,7 +208,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
         """
         from fluss_lab.lake.iceberg.write.write_target import WriteTarget
 
-        lake = self._access.rounds.planned(table.path) or self._access.load_table(table.path)
+        lake = self._access.rounds.planned_table(table.path) or self._access.load_table(table.path)
         return WriteTarget.of(self._entries.layout(table, lake), lake).to_json()
 
     def describe_buckets(
@@ -228,7 +228,7 @@ class IcebergLakeTieringFactory(LakeTieringFactory["IcebergWriteResult", "Iceber
 
         if table.is_log_table or snapshot_id is None:
             return {}
-        lake = self._access.rounds.planned(table.path) or self._access.load_table(table.path)
+        lake = self._access.rounds.planned_table(table.path) or self._access.load_table(table.path)
         state = snapshot_state(table, lake, snapshot_id, self._entries)
         files = {key: state[key].data for key in buckets if key in state}
         return {key: {"files": to_plain(offset_files(found))} for key, found in files.items() if found}

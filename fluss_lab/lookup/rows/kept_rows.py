@@ -85,7 +85,7 @@ class KeptRows:
                 was, or not there.
         """
         make_folder(self._folder)
-        known = self._known() if None in batches.values() else {}
+        known = self._known_files() if None in batches.values() else {}
         files = {
             name: known[name] if batch is None else _write(self._folder, name, batch) for name, batch in batches.items()
         }
@@ -97,7 +97,7 @@ class KeptRows:
                 with suppress(OSError):  # it is not read any more, whether it goes or not
                     path.unlink()
 
-    def _known(self) -> dict[str, _File]:
+    def _known_files(self) -> dict[str, _File]:
         return {} if (head := self._head()) is None else head.files
 
     def _head(self) -> _Head | None:

@@ -45,18 +45,18 @@ class KeyIndex:
     def of(keys: pa.RecordBatch) -> KeyIndex:
         """Return the index of distinct keys without nulls. Cost: some 100 ns a key."""
         marks = _marks(keys)
-        return KeyIndex(keys, marks, _filled(marks))
+        return KeyIndex(keys, marks, _fill_slots(marks))
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
 
-    def extended(self, keys: pa.RecordBatch) -> KeyIndex:
+    def extend(self, keys: pa.RecordBatch) -> KeyIndex:
         """Return the index with more keys behind its own, none of which it has. This one is not to be used any more."""
         marks = _marks(keys)
         both = pa.concat_batches([self.keys, keys])
         all_marks = np.concatenate([self.marks, marks])
         if 2 * len(all_marks) > len(self.slots):
-            return KeyIndex(both, all_marks, _filled(all_marks))
+            return KeyIndex(both, all_marks, _fill_slots(all_marks))
         _place(self.slots, marks, len(self.marks))
         return KeyIndex(both, all_marks, self.slots)
 
@@ -192,7 +192,7 @@ def distinct(keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Longs]:
     return keys.take(pa.array(firsts)), codes
 
 
-def merged(*found: tuple[Longs, pa.RecordBatch]) -> tuple[Longs, pa.RecordBatch]:
+def merge_found(*found: tuple[Longs, pa.RecordBatch]) -> tuple[Longs, pa.RecordBatch]:
     """Return the rows of several findings as one, by the positions that they are for."""
     several = [each for each in found if len(each[0])] or found[:1]
     positions, rows = several[0]
@@ -237,7 +237,7 @@ def _homes(marks: Longs, slots: int) -> Longs:
     return homes
 
 
-def _filled(marks: Longs) -> Slots:
+def _fill_slots(marks: Longs) -> Slots:
     slots = np.full(max(_SLOTS_MIN, 1 << (2 * len(marks) - 1).bit_length()) if len(marks) else _SLOTS_MIN, -1, np.int32)
     _place(slots, marks, 0)
     return slots

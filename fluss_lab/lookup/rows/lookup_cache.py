@@ -81,7 +81,7 @@ class LookupCache:
             weights = weights[first:]
         self._make_room(int(weights.sum()))
         starts = np.cumsum(counts) - counts + self._rows.num_rows
-        self._index = self._index.extended(keys)
+        self._index = self._index.extend(keys)
         self._rows = pa.concat_batches([self._rows, rows])
         self._starts, self._counts = np.concatenate([self._starts, starts]), np.concatenate([self._counts, counts])
         self._used = np.concatenate([self._used, np.full(len(counts), self._batch)])

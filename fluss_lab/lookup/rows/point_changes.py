@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError, PartitionNotFoundError, UnsupportedError
-from fluss_lab.lookup.rows.keyed_rows import KeyedRows, KeyIndex, Longs, distinct, empty_batch, merged
+from fluss_lab.lookup.rows.keyed_rows import KeyedRows, KeyIndex, Longs, distinct, empty_batch, merge_found
 from fluss_lab.model import TableBucket
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.read.changelog.changelog import locate_range, read_changes
@@ -161,7 +161,7 @@ class PointUndo:
         at, ids = self._before.match(keys)
         if kept.all() and not len(at):
             return positions, rows
-        return merged((positions[kept], rows.filter(pa.array(kept))), (at, self._before.rows.take(pa.array(ids))))
+        return merge_found((positions[kept], rows.filter(pa.array(kept))), (at, self._before.rows.take(pa.array(ids))))
 
     def _check_room(self) -> None:
         if len(self) > self._keys_max:
@@ -182,7 +182,7 @@ class PointUndo:
         firsts = np.empty(int(codes.max()) + 1, dtype=np.int64)
         firsts[codes[::-1]] = fresh[::-1]
         first = rows.take(pa.array(firsts))
-        self._changed = self._changed.extended(first.select(self._key))
+        self._changed = self._changed.extend(first.select(self._key))
         self._rows = pa.concat_batches([self._rows, first])
         self._existed = np.concatenate([self._existed, existed[firsts]])
         self._before = None

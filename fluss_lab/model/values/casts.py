@@ -82,7 +82,7 @@ def cast_array(array: pa.Array, target: DataType, place: CellPosition) -> pa.Arr
         made = (
             array
             if array.type == target.arrow() and not any(has_rules(field.type) for field in target.fields)
-            else _nested(array, target, place)
+            else _cast_nested(array, target, place)
         )
     else:
         made = array if array.type == target.arrow() else _flat(array, target, place)
@@ -245,7 +245,7 @@ def _check_length(array: pa.Array, target: DataType, place: CellPosition) -> Non
 # -- nested types ----------------------------------------------------------------------------------------------------
 
 
-def _nested(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
+def _cast_nested(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     types, source = pa.types, array.type
     if target.name == "ARRAY" and _is_list(source):
         return _array(array, target, place)

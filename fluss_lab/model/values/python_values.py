@@ -184,13 +184,13 @@ def _scalars(values: Sequence[Any], target: DataType, place: CellPosition) -> pa
         arrow = pa.binary()
     elif target.name in {"STRING", "CHAR"}:
         arrow = pa.string()
-    made = _converted(values, arrow, target, place)
+    made = _convert_values(values, arrow, target, place)
     if target.name == "FLOAT":
         _check_overflow(values, made, target, place)
     return made
 
 
-def _converted(values: Sequence[Any], arrow: pa.DataType, target: DataType, place: CellPosition) -> pa.Array:
+def _convert_values(values: Sequence[Any], arrow: pa.DataType, target: DataType, place: CellPosition) -> pa.Array:
     def convert(start: int, stop: int) -> pa.Array:
         return pa.array(values[start:stop], arrow)
 

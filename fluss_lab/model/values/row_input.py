@@ -148,7 +148,7 @@ def record_batches(
             continue
         form.check(batch.schema.names)
         if batch.num_rows:
-            made.append(_conformed(batch, form.wanted, form.target, base))
+            made.append(_conform(batch, form.wanted, form.target, base))
             base += batch.num_rows
     return made
 
@@ -168,9 +168,7 @@ def _is_valid(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _conformed(
-    batch: pa.RecordBatch, wanted: list[tuple[str, DataType]], target: pa.Schema, base: int
-) -> pa.RecordBatch:
+def _conform(batch: pa.RecordBatch, wanted: list[tuple[str, DataType]], target: pa.Schema, base: int) -> pa.RecordBatch:
     arrays = []
     for name, dtype in wanted:
         index = batch.schema.get_field_index(name)

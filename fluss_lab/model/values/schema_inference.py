@@ -75,7 +75,7 @@ def _type(name: str, values: Any) -> pa.DataType:
             f"column {name!r}: no Fluss type holds durations; make numbers of them (pandas: .dt.total_seconds())"
         )
     if array.type in _SIGNED:
-        return _signed(name, array)
+        return _signed_type(name, array)
     return _coarser(name, array) if pa.types.is_timestamp(array.type) and array.type.unit == "ns" else array.type
 
 
@@ -116,7 +116,7 @@ def _is_iterable(values: Any) -> bool:
     return hasattr(values, "__iter__")
 
 
-def _signed(name: str, array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+def _signed_type(name: str, array: pa.Array | pa.ChunkedArray) -> pa.DataType:
     wider = _SIGNED[array.type]
     try:
         pc.cast(array, wider)

@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import shown_moment
@@ -35,7 +35,7 @@ from fluss_lab.read.row_export import ParquetExport, arrow_stream, duckdb_relati
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED
-from fluss_lab.read.union.read_plan import FAILURES_MAX, gone
+from fluss_lab.read.union.read_plan import FAILURES_MAX, gone_error
 from fluss_lab.records import LogRecords
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ChangelogRange:
         return (self.partition, self.bucket.bucket)
 
 
-@checked
+@check_arguments
 class Changelog:
     """A range of a table's log. Nothing is read until its records are asked for.
 
@@ -98,7 +98,7 @@ class Changelog:
         self.start = start
         self.end = end
         self.buckets = buckets
-        self.columns = _checked(source.info, columns)
+        self.columns = _check_columns(source.info, columns)
         self._spark = spark
 
     @property
@@ -200,7 +200,7 @@ class Changelog:
 
     def _watched_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with their number shown where a person watches."""
-        with self.source.watched("reading the changelog of {}") as waiting:
+        with self.source.watch("reading the changelog of {}") as waiting:
             if waiting is None:
                 yield from self._batches()
                 return
@@ -235,7 +235,7 @@ class Changelog:
                 each.snapshot_id for each in plan if each.snapshot_id is not None and each.lake_stop > each.start
             ]
             try:
-                buckets = [self._explained(each) for each in plan]
+                buckets = [self._explain_bucket(each) for each in plan]
             except LakeSnapshotNotFoundError:
                 if attempt == FAILURES_MAX - 1:
                     raise
@@ -243,7 +243,7 @@ class Changelog:
             return Explanation(repr(self).strip("<>"), snapshots[0] if snapshots else None, buckets)
         raise AssertionError
 
-    def _explained(self, each: ChangelogRange) -> ExplainedBucket:
+    def _explain_bucket(self, each: ChangelogRange) -> ExplainedBucket:
         lake = (each.start, each.lake_stop) if each.lake_stop > each.start else None
         files = None
         if lake is not None and each.snapshot_id is not None:
@@ -292,7 +292,7 @@ def _edge_text(edge: Any) -> str:
     return short(shown_moment(edge).strip("<>"), 120)
 
 
-def _checked(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:
+def _check_columns(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return tuple(info.schema.arrow_schema.names)
     if isinstance(columns, str):
@@ -423,11 +423,11 @@ def follow_range(
             if not is_whole:
                 return
             if position < part.stop:
-                raise _lost(source, part, position)
+                raise _lost_error(source, part, position)
         except MOVED as error:
             failures += 1
             if failures >= FAILURES_MAX:
-                raise _lost(source, part, position) from error
+                raise _lost_error(source, part, position) from error
             part = _divide_again(source, part)
 
 
@@ -449,9 +449,9 @@ def read_log_part(
         )  # fmt: skip
 
 
-def _lost(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
+def _lost_error(source: TableSource, part: ChangelogRange, position: int) -> OffsetOutOfRangeError:
     """Return the error that says which records of a range are held nowhere any more, and the earliest that are."""
-    error = gone(source, part.bucket, part.partition, position, part.stop)
+    error = gone_error(source, part.bucket, part.partition, position, part.stop)
     try:
         state = source.look()
         earliest = log_starts(source, state)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model import TableInfo
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.bucketing import BUCKETS_MAX as HASHES
 from fluss_lab.model.bucketing import fluss_bucket_ids
 from fluss_lab.read.changelog.changelog import (
@@ -64,11 +64,11 @@ class NetChange:
     before: LogRecords
     after: LogRecords
 
-    def reversed(self) -> NetChange:
+    def reverse(self) -> NetChange:
         """Return what leads back: what was added goes, what went is added."""
         return NetChange(self.deleted, self.inserted, self.after, self.before)
 
-    def labelled(self) -> list[tuple[str, LogRecords]]:
+    def labelled_parts(self) -> list[tuple[str, LogRecords]]:
         """Return the four parts with Iceberg's words for them."""
         return [
             (DELETE, self.deleted),
@@ -78,7 +78,7 @@ class NetChange:
         ]
 
 
-@checked
+@check_arguments
 class NetChangelog(Changelog):
     """The net changes of a range of a primary-key table's log, by key: rows that it added, removed and changed.
 
@@ -110,7 +110,7 @@ def net_batches(source: TableSource, part: ChangelogRange, columns: Sequence[str
     """
     change = net_change(source, part)
     schema = changelog_schema(source.info, columns)
-    parts = [changelog_batch(records, part, schema, word) for word, records in change.labelled() if len(records)]
+    parts = [changelog_batch(records, part, schema, word) for word, records in change.labelled_parts() if len(records)]
     if parts:
         yield from pa.Table.from_batches(parts, schema).sort_by(LOG_OFFSET).combine_chunks().to_batches()
 
@@ -129,7 +129,7 @@ def net_change(source: TableSource, part: ChangelogRange) -> NetChange:
             if size_bytes > HELD_BYTES_MAX:
                 held = None
     again = read_changes(source, part, names, previous_offsets=True) if held is None else held
-    return _net(source, part, [some for records in again if (some := _kept(records, part, ended)) is not None])
+    return _net(source, part, [some for records in again if (some := _kept_records(records, part, ended)) is not None])
 
 
 def net_slices(source: TableSource, part: ChangelogRange) -> Iterator[int | NetChange]:
@@ -157,7 +157,9 @@ def net_slices(source: TableSource, part: ChangelogRange) -> Iterator[int | NetC
         rows = size_bytes = 0
         for records in read_changes(source, part, source.info.schema.names, previous_offsets=True):
             yield len(records)
-            if (some := _kept(records, part, ended)) is None or not len(some := _slice(source, some, count, number)):
+            if (some := _kept_records(records, part, ended)) is None or not len(
+                some := _slice(source, some, count, number)
+            ):
                 continue
             found.append(some)
             rows, size_bytes = rows + len(some), size_bytes + some.rows.nbytes
@@ -185,9 +187,7 @@ def _net(source: TableSource, part: ChangelogRange, found: Sequence[LogRecords])
         return NetChange(nothing, nothing, nothing, nothing)
     records = concat_records(found)
     old = end_mask(records)
-    return _paired(
-        source, part, take_records(records, np.flatnonzero(old)), take_records(records, np.flatnonzero(~old))
-    )
+    return _pair(source, part, take_records(records, np.flatnonzero(old)), take_records(records, np.flatnonzero(~old)))
 
 
 class _Ended:
@@ -222,7 +222,7 @@ class _Ended:
         return found
 
 
-def _kept(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
+def _kept_records(records: LogRecords, part: ChangelogRange, ended: _Ended) -> LogRecords | None:
     """Return the records that hold a row before the range or one after it."""
     ending = end_mask(records)
     assert records.previous_offsets is not None
@@ -251,7 +251,7 @@ def no_records(info: TableInfo) -> LogRecords:
     return LogRecords(rows, empty, empty)
 
 
-def _paired(source: TableSource, part: ChangelogRange, old: LogRecords, new: LogRecords) -> NetChange:
+def _pair(source: TableSource, part: ChangelogRange, old: LogRecords, new: LogRecords) -> NetChange:
     """Pair the rows of one key: what is on one side only was inserted or deleted."""
     key = source.info.schema.primary_key
     codes, count = row_codes([pa.concat_arrays([old.rows.column(name), new.rows.column(name)]) for name in key])

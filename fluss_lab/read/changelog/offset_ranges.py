@@ -107,10 +107,12 @@ def resolve_ranges(
         FlussError: The cluster does not know how far a bucket goes that is asked for, and the question does not say it
             itself by offsets.
     """
-    return source.answered(lambda state: _resolved(source, _asked(source, state, start, end, buckets), start, end))
+    return source.answer(
+        lambda state: _resolve_ranges(source, _asked_buckets(source, state, start, end, buckets), start, end)
+    )
 
 
-def _asked(
+def _asked_buckets(
     source: TableSource, state: TableState, start: Any, end: Any, buckets: Collection[int | BucketKey] | None
 ) -> TableState:
     """Return the table with those of its buckets that are asked for: what is wrong with others does not matter."""
@@ -120,7 +122,9 @@ def _asked(
     for edge in (start, end):
         if isinstance(edge, Mapping) and not isinstance(edge, Seek):
             _check_offsets(source, state, edge)
-    named = [dict(_named(edge)) for edge in (start, end) if isinstance(edge, Mapping) and not isinstance(edge, Seek)]
+    named = [
+        dict(_named_offsets(edge)) for edge in (start, end) if isinstance(edge, Mapping) and not isinstance(edge, Seek)
+    ]
     state = state.only(lambda each: all(each.key in offsets for offsets in named))
     if buckets is None:
         return state
@@ -158,7 +162,9 @@ def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[Bu
     Raises:
         As `resolve_ranges`.
     """
-    return source.answered(lambda state: (state, _starts(source, _asked(source, state, start, None, None), start)))
+    return source.answer(
+        lambda state: (state, _starts(source, _asked_buckets(source, state, start, None, None), start))
+    )
 
 
 def ranges_between(
@@ -176,7 +182,7 @@ def ranges_between(
         OffsetOutOfRangeError: Some are not held any more, or not written yet.
         PartitionNotFoundError: A bucket is gone with its partition.
     """
-    return source.answered(lambda state: _between(source, state, wanted, what, unsure))
+    return source.answer(lambda state: _check_ranges(source, state, wanted, what, unsure))
 
 
 def unsure_buckets(source: TableSource, point: ReadPoint) -> frozenset[TableBucket]:
@@ -191,7 +197,7 @@ def unsure_buckets(source: TableSource, point: ReadPoint) -> frozenset[TableBuck
     return frozenset(TableBucket(point.table_id, each.partition_id, each.bucket) for each in late)
 
 
-def _between(
+def _check_ranges(
     source: TableSource,
     state: TableState,
     wanted: Mapping[TableBucket, tuple[int, int]],
@@ -262,7 +268,7 @@ def _check_held(
         raise OffsetOutOfRangeError(too_early(source, state, missing, low, what))
 
 
-def _resolved(source: TableSource, state: TableState, start: Any, end: Any) -> list[LogRange]:
+def _resolve_ranges(source: TableSource, state: TableState, start: Any, end: Any) -> list[LogRange]:
     low = _log_starts(source, state)
     first = _resolve_start(source, state, start, low)
     last = _resolve(source, state, LATEST if end is None else end, low)
@@ -341,7 +347,7 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
         )
     if isinstance(edge, Mapping):
         known = {each.key for each in state.buckets}
-        return _Edge({key: offset for key, offset in _named(edge) if key in known}, stated=True)
+        return _Edge({key: offset for key, offset in _named_offsets(edge) if key in known}, stated=True)
     if isinstance(edge, int) and not isinstance(edge, bool) and (moment := snapshot_moment(source, edge)) is not None:
         places = moment.stops.values()
         found = _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in places])
@@ -378,7 +384,7 @@ def _lake_time(state: TableState, bucket: BucketState) -> int:
     return -1 if offset is None else offset.max_timestamp_ms
 
 
-def _named(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def _named_offsets(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield offsets with the buckets that they are of."""
     for name, offset in given.items():
         key = name if isinstance(name, tuple) else (None, name)
@@ -387,7 +393,7 @@ def _named(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 def _check_offsets(source: TableSource, state: TableState, given: Mapping[Any, Any]) -> None:
     known = {each.key for each in state.buckets}
-    for (name, offset), (key, number) in zip(given.items(), _named(given), strict=True):
+    for (name, offset), (key, number) in zip(given.items(), _named_offsets(given), strict=True):
         if key not in known:
             shape = "(partition, bucket)" if source.info.descriptor.partitioned_by else "a bucket's number"
             raise BucketNotFoundError(f"table {source.info.path}: no bucket {name!r}; expected {shape} as the key")

@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import ChangeType
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.read.changelog.changelog import (
@@ -44,7 +44,7 @@ from fluss_lab.records import LogRecords
 _ENDS: Final = (ChangeType.UPDATE_BEFORE, ChangeType.DELETE)
 
 
-@checked
+@check_arguments
 class RowHistory(Changelog):
     """Every change of one key of a primary-key table, in order, with the columns of `Changelog`.
 
@@ -60,7 +60,7 @@ class RowHistory(Changelog):
     is_whole: ClassVar[bool] = False
 
     def __init__(self, source: TableSource, key: Any, columns: Sequence[str] | None = None) -> None:
-        self._key, self._place = _routed(source, key)
+        self._key, self._place = _route_key(source, key)
         super().__init__(source, EARLIEST, None, [self._place], columns)
         self._filter = _filter(source, self._key)
 
@@ -73,9 +73,9 @@ class RowHistory(Changelog):
     @cached_property
     def _range(self) -> tuple[LogRange, str]:
         """Return the range of the bucket's log, and what is to be said of what lies before it; empty for nothing."""
-        return self.source.answered(self._ranged)
+        return self.source.answer(self._read_range)
 
-    def _ranged(self, state: TableState) -> tuple[LogRange, str]:
+    def _read_range(self, state: TableState) -> tuple[LogRange, str]:
         path, place = self.source.info.path, self._place
         state = state.only(lambda each: each.key == place)
         bucket = next(iter(state.buckets), None)
@@ -213,21 +213,23 @@ class _Chain:
         for offset, kind, previous in zip(*found, strict=True):
             if kind in _ENDS:
                 if self._live != (previous if previous >= self._part.start else None):
-                    raise self._broken(offset, f"to end the row of offset {self._live}, found that it ends {previous}")
+                    raise self._broken_error(
+                        offset, f"to end the row of offset {self._live}, found that it ends {previous}"
+                    )
                 self._live = None
             else:
                 if self._live is not None:
-                    raise self._broken(offset, f"an end of the row of offset {self._live} before it, found none")
+                    raise self._broken_error(offset, f"an end of the row of offset {self._live} before it, found none")
                 self._live = offset
 
-    def _broken(self, offset: int, why: str) -> CorruptDataError:
+    def _broken_error(self, offset: int, why: str) -> CorruptDataError:
         return CorruptDataError(
             f"table {self._history.source.info.path}, bucket {self._part.bucket}: history of {self._history.key}: of the record at "
             f"offset {offset} expected {why}: a record is missing, or one too many"
         )
 
 
-def _routed(source: TableSource, key: Any) -> tuple[pa.RecordBatch, BucketKey]:
+def _route_key(source: TableSource, key: Any) -> tuple[pa.RecordBatch, BucketKey]:
     """Return a key as the one row that it is, and its partition and bucket."""
     info = source.info
     if info.is_log_table:

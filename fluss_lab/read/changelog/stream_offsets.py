@@ -84,11 +84,11 @@ class StreamOffset:
             offsets: dict[TableBucket, int] = {}
             partitions: dict[int, str] = {}
             for bucket, offset in value.get("offsets", {}).items():
-                offsets[TableBucket(table_id, None, int(bucket))] = _checked(offset)
+                offsets[TableBucket(table_id, None, int(bucket))] = _check_offset(offset)
             for number, partition in value.get("partitions", {}).items():
                 partitions[int(number)] = str(partition["name"])
                 for bucket, offset in partition["offsets"].items():
-                    offsets[TableBucket(table_id, int(number), int(bucket))] = _checked(offset)
+                    offsets[TableBucket(table_id, int(number), int(bucket))] = _check_offset(offset)
             newest = int(value.get("newest_partition", NO_PARTITION))
             made = None if value.get("created_ms") is None else int(value["created_ms"])
             return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made)
@@ -110,7 +110,7 @@ def _ascending(offsets: Mapping[TableBucket, int]) -> Iterable[tuple[TableBucket
     return sorted(offsets.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket))
 
 
-def _checked(offset: Any) -> int:
+def _check_offset(offset: Any) -> int:
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise ValueError(f"expected an offset of at least 0, found {offset!r}")
     return offset

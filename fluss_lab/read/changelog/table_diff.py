@@ -179,10 +179,10 @@ def diff(source: TableSource, before: ReadPoint, after: ReadPoint) -> Diff:
     Cost: the log between the two is read, short ranges once, long ones twice. Memory: what changed.
     """
     changes = []
-    with source.watched("comparing {} at two moments"):
+    with source.watch("comparing {} at two moments"):
         for part, is_forward in parts_between(source, before, after):
-            change = _grown(source, part) if source.info.is_log_table else net_change(source, part)
-            changes.append((part, change if is_forward else change.reversed()))
+            change = _growth(source, part) if source.info.is_log_table else net_change(source, part)
+            changes.append((part, change if is_forward else change.reverse()))
     return Diff(source.info, before, after, changes)
 
 
@@ -210,7 +210,7 @@ def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> l
     ]
 
 
-def _grown(source: TableSource, part: ChangelogRange) -> NetChange:
+def _growth(source: TableSource, part: ChangelogRange) -> NetChange:
     """Return what a log table's bucket has got: it only grows."""
     nothing = no_records(source.info)
     records = concat_records(list(read_changes(source, part, source.info.schema.names)))
@@ -227,7 +227,7 @@ def _as_changelog(info: TableInfo, changes: Sequence[tuple[ChangelogRange, NetCh
     found = [
         changelog_batch(records, part, schema, word)
         for part, change in changes
-        for word, records in change.labelled()
+        for word, records in change.labelled_parts()
         if len(records)
     ]
     order = [name for name in (PARTITION, BUCKET, LOG_OFFSET) if name in schema.names]

@@ -156,7 +156,7 @@ class TableStream:
                 begin = 0
             end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))
             if each.end < begin and not each.is_dropped:
-                self._lost(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
+                self._report_loss(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
             reach[each.bucket] = (begin, max(begin, end))
         for bucket in start.offsets.keys() - reach.keys():
             log.info("event=stream_bucket_ended table=%s bucket=%s", self._source.info.path, bucket)
@@ -190,14 +190,14 @@ class TableStream:
                 found.append(LogRange(bucket, end.name(bucket), begin, stop))
         if not found:
             return []
-        return self._held(found, self._look(start))
+        return self._held_ranges(found, self._look(start))
 
     def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
         """Return from where records of a batch are read now."""
         state = self._seen or self._look(None)
         return [locate_range(each, state) for each in buckets]
 
-    def _held(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
+    def _held_ranges(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
         """Return buckets from the first record on that is held."""
         behind = {each.bucket for each in buckets if not _is_in_cluster(each, state.by_bucket.get(each.bucket))}
         if not behind:
@@ -219,7 +219,7 @@ class TableStream:
                 found.append(each)
                 continue
             why = "its partition was dropped" if known is None else f"the first one held has offset {low}"
-            self._lost(each.bucket, each.partition, each.start, min(low, each.stop), why)
+            self._report_loss(each.bucket, each.partition, each.start, min(low, each.stop), why)
             if low < each.stop:
                 found.append(replace(each, start=low))
         return found
@@ -242,13 +242,13 @@ class TableStream:
                 wanted = LogRange(part.bucket, part.partition, position, part.stop)
                 if self._fails:
                     raise self._error(wanted.bucket, wanted.partition, position, part.stop, str(error)) from error
-                left = self._held([wanted], self._look(None))
+                left = self._held_ranges([wanted], self._look(None))
                 if not left:
                     return
                 [part] = self.ranges(left)
         raise self._error(part.bucket, part.partition, part.start, part.stop, "they expire faster than they are read")
 
-    def _lost(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
+    def _report_loss(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
         error = self._error(bucket, partition, start, stop, why)
         if self._fails:
             raise error

@@ -83,7 +83,7 @@ class ExpressionForm:
                 fields.append(self._literals.schema.field(place))
                 value = str(len(columns) - 1)  # noqa: PLW2901 - the place among this part's own
             tokens.append((key, value))
-        return _written(tokens, columns, fields)
+        return _write_file(tokens, columns, fields)
 
     def _tree(self) -> Node:
         """Read the tokens into a tree, without going down: an expression may be a chain of any length."""
@@ -164,7 +164,7 @@ def _on_a_deep_stack(work: Callable[[], _Result]) -> _Result:
 # -- the written file -------------------------------------------------------------------------------------------------
 
 
-def _written(tokens: list[tuple[str, str]], columns: list[pa.Array], fields: list[pa.Field]) -> bytes:
+def _write_file(tokens: list[tuple[str, str]], columns: list[pa.Array], fields: list[pa.Field]) -> bytes:
     """Return a file of one row whose schema's metadata is the tokens, in order, names more than once."""
     metadata = pa.KeyValueMetadata([(key.encode(), value.encode()) for key, value in tokens])
     named = [field.with_name(str(place)) for place, field in enumerate(fields)]

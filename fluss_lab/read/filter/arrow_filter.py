@@ -67,7 +67,7 @@ class _Reading:
         except InvalidFilterError:
             # Such a literal does not fit such a column by our rules; whether it does by Arrow's, Arrow says.
             said = None
-        return self.applied(node) if said is None else said
+        return self.apply(node) if said is None else said
 
     def leaf(self, node: Node) -> Predicate | None:
         """Return what a part says in the words of `predicates`; None when it is beyond them."""
@@ -123,7 +123,7 @@ class _Reading:
             return None
         if pa.types.is_floating(reference.type) and not all(_is_plain(value.as_py()) for value in some):
             return None  # to Arrow's `is_in`, 0.0 and -0.0 are two values, and NaN is one
-        among = self.conditions.among(reference, some, False)
+        among = self.conditions.is_in(reference, some, False)
         null = Null(reference)
         return junction(False, [among, null]) if len(some) < len(values) else junction(True, [among, negate(null)])
 
@@ -136,9 +136,9 @@ class _Reading:
         except (pa.ArrowException, NotImplementedError):
             return None
         low = self.conditions.compare(reference, ">=", ends["min"])
-        return junction(True, [low, self.conditions.compare(reference, "<=", ends["max"]), self.applied(node)])
+        return junction(True, [low, self.conditions.compare(reference, "<=", ends["max"]), self.apply(node)])
 
-    def applied(self, node: Node) -> Predicate:
+    def apply(self, node: Node) -> Predicate:
         """Return a part as it is, checked by Arrow."""
         paths = _paths(node)
         form = self.form.part(node)
@@ -148,7 +148,7 @@ class _Reading:
         except (pa.ArrowException, NotImplementedError, TypeError, ValueError) as error:
             reason = str(error).split(" in ")[0] if "No match for" in str(error) else str(error)
             raise InvalidFilterError(
-                f"where, in {_shortened(str(expression))}: {reason[:300]}; the columns are {', '.join(self.empty.column_names)}"
+                f"where, in {_shorten(str(expression))}: {reason[:300]}; the columns are {', '.join(self.empty.column_names)}"
             ) from error
         return Applied(form, tuple(self.column(path) for path in paths))
 
@@ -205,5 +205,5 @@ def _comparable(column: pa.DataType, literal: pa.DataType) -> bool:
     return any(kind(column) and kind(literal) for kind in kinds)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -135,7 +135,7 @@ def alike(terms: list[Term]) -> list[Term]:
     if all(is_number(each) for each in terms):
         return _numbers_alike(terms)
     rest = iter(made)
-    return [_fitted(each, dtype) if each.written else next(rest) for each in terms]
+    return [_fit_literal(each, dtype) if each.written else next(rest) for each in terms]
 
 
 def compute(operator: str, left: Term, right: Term) -> Term:
@@ -197,7 +197,7 @@ def _natural(value: Any) -> pa.Scalar:
     return pa.scalar(value)
 
 
-def _fitted(term: Term, dtype: pa.DataType) -> Term:
+def _fit_literal(term: Term, dtype: pa.DataType) -> Term:
     """Return a literal in a type, if it has exactly such a value."""
     if term.value is None:
         return constant(pa.scalar(None, dtype))

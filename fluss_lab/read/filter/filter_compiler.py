@@ -78,13 +78,13 @@ class Filter:
         Args:
             known: Column names to the value (never null) that all rows at hand have.
         """
-        return self._undecided if self.columns.isdisjoint(known) else self._decided(known)
+        return self._undecided if self.columns.isdisjoint(known) else self._decide(known)
 
     @cached_property
     def _undecided(self) -> Filter | bool:
-        return self._decided({})
+        return self._decide({})
 
-    def _decided(self, known: Mapping[str, Any]) -> Filter | bool:
+    def _decide(self, known: Mapping[str, Any]) -> Filter | bool:
         left = tree.decide(self.predicate, known)
         if isinstance(left, tree.Constant):
             return bool(left.value)

@@ -90,7 +90,7 @@ def _leaf(where: Any, reference: tree.Reference, conditions: Conditions) -> tree
     if kind in unary:
         return unary[kind]()
     if kind in {ice.In, ice.NotIn}:
-        node = conditions.among(reference, [_value(literal) for literal in where.literals], False)
+        node = conditions.is_in(reference, [_value(literal) for literal in where.literals], False)
         return node if kind is ice.In else tree.negate(node)
     if kind in {ice.StartsWith, ice.NotStartsWith}:
         node = conditions.starts_with(reference, str(where.literal.value))

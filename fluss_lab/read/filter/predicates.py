@@ -127,11 +127,11 @@ def junction(all_of: bool, parts: Iterable[Predicate]) -> Predicate:
     flat: list[Predicate] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, Junction) and part.all_of == all_of else [part])
-    flat = _folded(all_of, flat)
+    flat = _fold(all_of, flat)
     return flat[0] if len(flat) == 1 else Junction(all_of, tuple(flat))
 
 
-def _folded(all_of: bool, parts: list[Predicate]) -> list[Predicate]:
+def _fold(all_of: bool, parts: list[Predicate]) -> list[Predicate]:
     """Return parts with all comparisons of a column that IN (of AND: NOT IN) can say in the first one's place."""
     places: dict[tuple[str, ...], list[int]] = {}
     for place, part in enumerate(parts):
@@ -246,7 +246,7 @@ def to_arrow(node: Predicate) -> pc.Expression:
         case Compare():
             return _COMPARE[node.operator](node.column.field(), pc.scalar(node.value))
         case Among():
-            return _among(node)
+            return _membership(node)
         case Null():
             return node.column.field().is_valid() if node.negated else node.column.field().is_null()
         case NotANumber():
@@ -270,7 +270,7 @@ _COMPARE: Final[Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Express
 }
 
 
-def _among(node: Among) -> pc.Expression:
+def _membership(node: Among) -> pc.Expression:
     if node.negated and node.with_null:
         return pc.scalar(False)
     field = node.column.field()

@@ -35,10 +35,10 @@ def function(name: str, terms: list[Term]) -> Term:
 
 
 def _of_text(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
-    def made(name: str, terms: list[Term]) -> Term:
+    def make(name: str, terms: list[Term]) -> Term:
         return call(arrow, *[_text(name, each) for each in terms])
 
-    return made
+    return make
 
 
 def _text(name: str, term: Term) -> Term:
@@ -72,22 +72,22 @@ def _whole(name: str, term: Term) -> int:
     return int(value)
 
 
-def _tested(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
-    def made(name: str, terms: list[Term]) -> Term:
+def _test_maker(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
+    def make(name: str, terms: list[Term]) -> Term:
         if not isinstance(terms[1].value, str):
             raise InvalidFilterError(f"{name}: expected text in single quotes as the second value")
         return call(arrow, _text(name, terms[0]), pattern=terms[1].value)
 
-    return made
+    return make
 
 
-def _rounded(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
-    def made(name: str, terms: list[Term]) -> Term:
+def _round_maker(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
+    def make(name: str, terms: list[Term]) -> Term:
         if not is_number(terms[0]):
             raise InvalidFilterError(f"{name} is of numbers, found {type_kind(terms[0].type)}")
         return terms[0] if type_kind(terms[0].type) == "a whole number" and name != "abs" else call(arrow, terms[0])
 
-    return made
+    return make
 
 
 def _coalesce(name: str, terms: list[Term]) -> Term:
@@ -95,12 +95,12 @@ def _coalesce(name: str, terms: list[Term]) -> Term:
 
 
 def _part(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]:
-    def made(name: str, terms: list[Term]) -> Term:
+    def make(name: str, terms: list[Term]) -> Term:
         if (kind := type_kind(terms[0].type)) not in _MOMENTS:
             raise InvalidFilterError(f"{name} is of dates and timestamps, found {kind}")
         return call(arrow, terms[0])
 
-    return made
+    return make
 
 
 def _concat(name: str, terms: list[Term]) -> Term:
@@ -117,12 +117,12 @@ FUNCTIONS: Final[dict[str, tuple[int, int, Callable[[str, list[Term]], Term]]]] 
     "substr": (2, 3, _substr),
     "substring": (2, 3, _substr),
     "concat": (1, _ANY, _concat),
-    "starts_with": (2, 2, _tested(pc.starts_with)),
-    "ends_with": (2, 2, _tested(pc.ends_with)),
-    "contains": (2, 2, _tested(pc.match_substring)),
-    "abs": (1, 1, _rounded(pc.abs_checked)),
-    "floor": (1, 1, _rounded(pc.floor)),
-    "ceil": (1, 1, _rounded(pc.ceil)),
+    "starts_with": (2, 2, _test_maker(pc.starts_with)),
+    "ends_with": (2, 2, _test_maker(pc.ends_with)),
+    "contains": (2, 2, _test_maker(pc.match_substring)),
+    "abs": (1, 1, _round_maker(pc.abs_checked)),
+    "floor": (1, 1, _round_maker(pc.floor)),
+    "ceil": (1, 1, _round_maker(pc.ceil)),
     "coalesce": (1, _ANY, _coalesce),
     "year": (1, 1, _part(pc.year)),
     "month": (1, 1, _part(pc.month)),

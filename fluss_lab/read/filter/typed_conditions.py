@@ -85,7 +85,7 @@ class Conditions:
         # Decided for every value; a null stays unknown, and so does its negation: (not) among nothing says just that.
         return Among(reference, (), negated=fitted.always)
 
-    def among(self, reference: Reference, values: Iterable[Any], with_null: bool) -> Predicate:
+    def is_in(self, reference: Reference, values: Iterable[Any], with_null: bool) -> Predicate:
         """Return ``column IN (values)``; `with_null`: NULL is one of them."""
         fitted = [fit_literal("=", value, reference.type, str(reference)) for value in values]
         scalars = tuple(dict.fromkeys(each.value for each in fitted if each.value is not None))
@@ -167,12 +167,12 @@ def fit_literal(operator: str, value: Any, dtype: pa.DataType, column: str) -> F
         return _boolean(operator, value, column)
     if types.is_integer(dtype):
         bound = 2 ** (dtype.bit_width - 1)
-        return _counted(operator, _number(value, dtype, column), (-bound, bound - 1), lambda n: pa.scalar(n, dtype))
+        return _fit_counted(operator, _number(value, dtype, column), (-bound, bound - 1), lambda n: pa.scalar(n, dtype))
     if types.is_decimal(dtype):
         limit = 10**dtype.precision - 1
-        scaled = _shifted(_number(value, dtype, column), dtype.scale)
-        return _counted(
-            operator, scaled, (-limit, limit), lambda n: pa.scalar(_shifted(Decimal(n), -dtype.scale), dtype)
+        scaled = _shift(_number(value, dtype, column), dtype.scale)
+        return _fit_counted(
+            operator, scaled, (-limit, limit), lambda n: pa.scalar(_shift(Decimal(n), -dtype.scale), dtype)
         )
     if types.is_floating(dtype):
         return _floating(operator, value, dtype, column)
@@ -221,13 +221,13 @@ def _number(value: Any, dtype: pa.DataType, column: str) -> Decimal:
     return number
 
 
-def _shifted(number: Decimal, places: int) -> Decimal:
+def _shift(number: Decimal, places: int) -> Decimal:
     """Return a number times a power of ten, of any size, not rounded."""
     sign, digits, exponent = number.as_tuple()
     return Decimal((sign, digits, exponent + places)) if isinstance(exponent, int) else number
 
 
-def _counted(operator: str, value: Decimal, bounds: tuple[int, int], make: Any) -> Fitted:
+def _fit_counted(operator: str, value: Decimal, bounds: tuple[int, int], make: Any) -> Fitted:
     """Fit a literal to a type of evenly spaced values, counted from `bounds[0]` to `bounds[1]`."""
     low, high = bounds
     if value < low or value > high:
@@ -310,7 +310,7 @@ def _binary(operator: str, value: Any, dtype: pa.DataType, column: str) -> Fitte
 
 def _temporal(operator: str, amount: Decimal, storage: pa.DataType, dtype: pa.DataType) -> Fitted:
     bound = 2 ** (storage.bit_width - 1)
-    return _counted(operator, amount, (-bound, bound - 1), lambda n: pa.scalar(n, storage).cast(dtype))
+    return _fit_counted(operator, amount, (-bound, bound - 1), lambda n: pa.scalar(n, storage).cast(dtype))
 
 
 def _days(value: Any, column: str) -> int:
@@ -332,7 +332,7 @@ def _time_nanos(value: Any, column: str) -> int:
         return as_integer(value) * _UNIT_NANOS[value.type.unit]
     if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())):
         fraction = int((match[2] or "").ljust(9, "0"))
-        value = _parsed(time.fromisoformat, match[1])
+        value = _parse(time.fromisoformat, match[1])
     if not isinstance(value, time) or value.tzinfo is not None:
         raise InvalidFilterError(f"column {column!r}: expected a time of day like '13:30:00', found {repr(value)[:80]}")
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
@@ -348,7 +348,7 @@ def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
     if isinstance(value, str) and (match := _TIMESTAMP.fullmatch(value.strip())):
         fraction = int((match[3] or "").ljust(9, "0"))
         text = f"{match[1]}T{match[2] or '00:00'}{(match[4] or '').upper()}"
-        value = _parsed(datetime.fromisoformat, text)
+        value = _parse(datetime.fromisoformat, text)
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone
     if isinstance(value, datetime) and (nanos := getattr(value, "nanosecond", None)) is not None:  # of pandas
@@ -369,7 +369,7 @@ def _timestamp_nanos(value: Any, zoned: bool, column: str) -> int:
     return int(micros) * 10**3 + fraction
 
 
-def _parsed(read: Any, text: str) -> Any:
+def _parse(read: Any, text: str) -> Any:
     try:
         return read(text)
     except ValueError:

@@ -66,7 +66,7 @@ class _Reading:
         self.text = text
         self.conditions = conditions
 
-    def shown(self, node: exp.Expr) -> str:
+    def show(self, node: exp.Expr) -> str:
         """Return how a part is written, for messages."""
         at, end = span(self.text, node)
         return repr(self.text[at:end][:40])
@@ -86,12 +86,12 @@ class _Reading:
     def test(self, node: exp.Expr) -> Predicate:
         left = _bare(node.this) if isinstance(node, _CONDITIONS) else node
         if operator := _COMPARISONS.get(type(node)):
-            return self.compared(operator, left, _bare(node.expression))
+            return self.compare(operator, left, _bare(node.expression))
         if isinstance(node, exp.In):
             return self.members(left, [_bare(each) for each in node.expressions])
         if isinstance(node, exp.Between):
             low, high = _bare(node.args["low"]), _bare(node.args["high"])
-            return junction(True, [self.compared(">=", left, low), self.compared("<=", left, high)])
+            return junction(True, [self.compare(">=", left, low), self.compare("<=", left, high)])
         if isinstance(node, exp.Like):
             return self.like(left, _bare(node.expression))
         if isinstance(node, exp.Is):
@@ -106,7 +106,7 @@ class _Reading:
             return self.null(left)
         if word == "NAN":
             return self.nan(left)
-        holds = self.compared("=", left, exp.Boolean(this=word == "TRUE"))
+        holds = self.compare("=", left, exp.Boolean(this=word == "TRUE"))
         # Never unknown: a null is neither.
         return junction(True, [holds, negate(self.null(left))])
 
@@ -120,8 +120,8 @@ class _Reading:
         if pa.types.is_null(term.type):
             return Constant(None)
         if not pa.types.is_boolean(term.type):
-            raise InvalidFilterError(f"expected a comparison after {self.shown(node)}: it is no condition")
-        return _applied(term)
+            raise InvalidFilterError(f"expected a comparison after {self.show(node)}: it is no condition")
+        return _apply(term)
 
     def prefix(self, node: exp.Expr) -> Predicate | None:
         if not isinstance(node, exp.Anonymous) or node.name.lower() != "starts_with" or len(node.expressions) != 2:
@@ -135,7 +135,7 @@ class _Reading:
 
     # -- comparisons --------------------------------------------------------------------------------------------------
 
-    def compared(self, operator: str, left: exp.Expr, right: exp.Expr) -> Predicate:
+    def compare(self, operator: str, left: exp.Expr, right: exp.Expr) -> Predicate:
         if not _path(left) and _path(right):
             left, right, operator = right, left, _MIRROR[operator]
         reference = self.column(left)
@@ -153,8 +153,8 @@ class _Reading:
         found = [_literal(each) for each in values]
         if reference is not None and _NO_LITERAL not in found:
             some = [each for each in found if each is not None]
-            return self.conditions.among(reference, some, len(some) < len(found))
-        return junction(False, [self.compared("=", left, each) for each in values])
+            return self.conditions.is_in(reference, some, len(some) < len(found))
+        return junction(False, [self.compare("=", left, each) for each in values])
 
     def like(self, left: exp.Expr, right: exp.Expr) -> Predicate:
         if not isinstance(pattern := _literal(right), str):
@@ -164,7 +164,7 @@ class _Reading:
         term = self.term(left)
         if computed_values.type_kind(term.type) not in {"text", "NULL"}:
             raise InvalidFilterError(f"LIKE is of text only, found {computed_values.type_kind(term.type)}")
-        return _applied(
+        return _apply(
             computed_values.call(
                 match_pattern, computed_values.cast(term, pa.string()), pattern=checked_pattern(pattern)
             )
@@ -173,7 +173,7 @@ class _Reading:
     def null(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
             return self.conditions.null(reference)
-        return _applied(computed_values.call(pc.is_null, self.term(node)))
+        return _apply(computed_values.call(pc.is_null, self.term(node)))
 
     def nan(self, node: exp.Expr) -> Predicate:
         if (reference := self.column(node)) is not None:
@@ -181,7 +181,7 @@ class _Reading:
         term = self.term(node)
         if computed_values.type_kind(term.type) != "a double":
             raise InvalidFilterError(f"only FLOAT and DOUBLE can be NaN, found {computed_values.type_kind(term.type)}")
-        return _applied(computed_values.call(pc.is_nan, term))
+        return _apply(computed_values.call(pc.is_nan, term))
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class _Reading:
         if (reference := self.column(node)) is not None:
             return computed_values.column(reference)
         if isinstance(node, _CONDITIONS):
-            raise InvalidFilterError(f"expected a value, found the condition {self.shown(node)}")
+            raise InvalidFilterError(f"expected a value, found the condition {self.show(node)}")
         given = [self.term(_bare(each), depth + 1) for each in _operands(node)]
         if operator := _COMPUTED.get(type(node)):
             return computed_values.compute(operator, given[0], given[1])
@@ -205,7 +205,7 @@ class _Reading:
             return computed_values.cast(given[0], _type(node.args["to"].name))
         if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
             return function(node.this.lower(), given)
-        raise InvalidFilterError(f"expected a column, a value or a function, found {self.shown(node)}")
+        raise InvalidFilterError(f"expected a column, a value or a function, found {self.show(node)}")
 
 
 def _bare(node: exp.Expr) -> exp.Expr:
@@ -278,17 +278,17 @@ def _comparison(operator: str, left: Term, right: Term) -> Predicate:
             return Constant(None)
         fitted = fit_literal(operator, right.value, left.type, "computed")
         if fitted.value is not None:
-            return _applied(computed_values.call(_ARROW[fitted.operator], left, computed_values.constant(fitted.value)))
+            return _apply(computed_values.call(_ARROW[fitted.operator], left, computed_values.constant(fitted.value)))
         decided = computed_values.constant(pa.scalar(fitted.always))
         unknown = computed_values.constant(pa.scalar(None, pa.bool_()))
-        return _applied(computed_values.call(pc.if_else, computed_values.call(pc.is_valid, left), decided, unknown))
+        return _apply(computed_values.call(pc.if_else, computed_values.call(pc.is_valid, left), decided, unknown))
     left, right = computed_values.alike([left, right])
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return Constant(None)
-    return _applied(computed_values.call(_ARROW[operator], left, right))
+    return _apply(computed_values.call(_ARROW[operator], left, right))
 
 
-def _applied(term: Term) -> Predicate:
+def _apply(term: Term) -> Predicate:
     if term.is_constant:
         return Constant(term.sample.as_py())
     return Applied(form_of(term.expression), term.columns)

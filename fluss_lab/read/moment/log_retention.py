@@ -32,12 +32,12 @@ def log_starts(source: TableSource, state: TableState) -> dict[BucketKey, int]:
     """
     known = [each for each in state.buckets if each.is_known]
     behind = [] if state.snapshot is None else [each for each in known if each.lake_end > 0 and _follows(each)]
-    replayed = _replayed(source, state, behind)
+    replayed = _replay_starts(source, state, behind)
     found = {each.key: _log_start(each, replayed.get(each.key)) for each in known}
     return {key: start for key, start in found.items() if start is not None}
 
 
-def _replayed(source: TableSource, state: TableState, behind: Sequence[BucketState]) -> dict[BucketKey, int]:
+def _replay_starts(source: TableSource, state: TableState, behind: Sequence[BucketState]) -> dict[BucketKey, int]:
     """Return from where on the lake can replay buckets that the cluster does not hold from their begin on."""
     behind = [each for each in behind if not surely_holds(each, 0)]
     if not behind or state.snapshot is None:
@@ -220,7 +220,7 @@ def gap_error(source: TableSource, gap: Gap) -> OffsetOutOfRangeError:
     """Return the error that names a gap and what to do."""
     info = source.info
     state = next((each for each in source.look().buckets if each.key == gap.key), None)
-    before, after = _before(source, state, gap), _after(source, state, gap)
+    before, after = _lake_side(source, state, gap), _cluster_side(source, state, gap)
     key = repr(gap.bucket if gap.partition is None else gap.key)
     text = (
         f"table {info.path}, bucket {bucket_text(gap.key)}: the records with offsets [{gap.start}, {gap.stop}) are held neither in "
@@ -236,7 +236,7 @@ def gap_error(source: TableSource, gap: Gap) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(text)
 
 
-def _before(source: TableSource, state: BucketState | None, gap: Gap) -> str:
+def _lake_side(source: TableSource, state: BucketState | None, gap: Gap) -> str:
     """Return what the lake holds before a gap."""
     if state is None or not 0 < state.lake_end <= gap.start:
         return ""
@@ -248,7 +248,7 @@ def _before(source: TableSource, state: BucketState | None, gap: Gap) -> str:
     return f"; the lake holds those below {state.lake_end}{until}"
 
 
-def _after(source: TableSource, state: BucketState | None, gap: Gap) -> str:
+def _cluster_side(source: TableSource, state: BucketState | None, gap: Gap) -> str:
     """Return what the cluster holds after a gap."""
     try:
         if state is None or state.is_dropped or state.start is None or state.start < gap.stop:

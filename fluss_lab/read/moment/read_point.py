@@ -12,7 +12,7 @@ from fluss_lab.display import Grid, card
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import FlussError, InvalidRequestError, error_from_code
 from fluss_lab.model import TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment
@@ -73,7 +73,7 @@ class UnknownPointBucket(msgspec.Struct, frozen=True, array_like=True, forbid_un
         return error_from_code(self.code, self.message)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class ReadPoint:
     """A moment of a table. Reading at it gives the same rows whenever it is done, as long as they are held.

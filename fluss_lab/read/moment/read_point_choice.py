@@ -174,7 +174,7 @@ def _point(
     snapshot_id: int | None = None,
 ) -> ReadPoint:
     if source.info.is_log_table:
-        state = _doubted(state)
+        state = _mark_unknown(state)
     # A lake snapshot says itself how far it goes; elsewhere what is not known is no row and no end.
     taken = state.only(lambda each: each.key in stops and (each.is_known or snapshot_id is not None))
     left = {each.key for each in state.buckets} - {each.key for each in taken.buckets}
@@ -198,7 +198,7 @@ def _point(
     )  # fmt: skip
 
 
-def _doubted(state: TableState) -> TableState:
+def _mark_unknown(state: TableState) -> TableState:
     """Return the table with those buckets as unknown whose first row is not known."""
     buckets = []
     for each in state.buckets:

@@ -120,15 +120,15 @@ def locate(source: TableSource, partition: str | None, bucket: int, offset: int)
     key = partition, bucket
 
     def look(state: TableState) -> tuple[RecordPlace | None, TableState]:
-        return _located(source, state, key, offset), state
+        return _locate(source, state, key, offset), state
 
-    found, state = source.answered(look)
+    found, state = source.answer(look)
     while found is None:
         # It may have left the cluster since the look, for the lake; or for good.
         before = state.snapshot_id
-        found, state = source.answered(look)
+        found, state = source.answer(look)
         if found is None and state.snapshot_id == before:
-            raise _gone(source, state, _bucket(source, state, key), offset)
+            raise _gone_error(source, state, _bucket(source, state, key), offset)
     return found
 
 
@@ -139,7 +139,7 @@ def _bucket(source: TableSource, state: TableState, key: BucketKey) -> BucketSta
     return bucket
 
 
-def _located(source: TableSource, state: TableState, key: BucketKey, offset: int) -> RecordPlace | None:
+def _locate(source: TableSource, state: TableState, key: BucketKey, offset: int) -> RecordPlace | None:
     """Return where a record is by a look at the table; None where neither lake nor cluster has it."""
     bucket = _bucket(source, state, key)
     if offset >= bucket.end:
@@ -159,7 +159,7 @@ def _located(source: TableSource, state: TableState, key: BucketKey, offset: int
     return RecordPlace(source.info.path, *key, offset, times[0], lake, local, remote, remote_error)
 
 
-def _gone(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> OffsetOutOfRangeError:
+def _gone_error(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> OffsetOutOfRangeError:
     """Return the error that says from where on records are held."""
     held = held_ranges(source, state, bucket)
     named = [f"[{start}, {stop}){time_at(source, state, bucket, start)}" for start, stop in held[:_NAMED_MAX]]

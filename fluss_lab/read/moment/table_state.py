@@ -70,7 +70,7 @@ class BucketState:
     def check_known(self) -> None:
         """Raise the server's error unless the cluster knows how far the bucket goes."""
         if self.status is not None:
-            self.status.known()
+            self.status.require()
 
     @property
     def start(self) -> int | None:
@@ -79,17 +79,17 @@ class BucketState:
         Raises:
             FlussError: The cluster does not know it.
         """
-        return None if self.status is None else self.status.known().start_offset
+        return None if self.status is None else self.status.require().start_offset
 
     @property
     def local_start(self) -> int | None:
         """Return the first offset on a server's disk: those before are in remote storage, or gone from the cluster."""
-        return None if self.status is None else self.status.known().local_start_offset
+        return None if self.status is None else self.status.require().local_start_offset
 
     @property
     def end(self) -> int:
         """Return the offset after the last readable record, in the cluster, or in the lake when only that holds it."""
-        return self.lake_end if self.status is None else self.status.known().high_watermark
+        return self.lake_end if self.status is None else self.status.require().high_watermark
 
     @property
     def start_error(self) -> FlussError | None:
@@ -103,7 +103,7 @@ class BucketState:
     @property
     def max_timestamp_ms(self) -> int | None:
         """Return the time of its last record; None when it has none, or only the lake knows it."""
-        return None if self.status is None else self.status.known().max_timestamp_ms
+        return None if self.status is None else self.status.require().max_timestamp_ms
 
     def holds_from(self, offset: int) -> bool:
         """Return whether the cluster holds the log from an offset on.
@@ -113,7 +113,7 @@ class BucketState:
         """
         if self.status is None:
             return False
-        known = self.status.known()
+        known = self.status.require()
         # What is on the server's disk is held whatever may be in front of it.
         return known.local_start_offset <= offset or known.start_offset <= offset
 
@@ -216,10 +216,10 @@ class TableSource:
         connection, path = self.connection, self.info.path
         now = connection.table_info(path, connection.attempts(f"show {path}", 0))
         for status in connection.admin().buckets(now, patient=False):
-            status.known()
+            status.require()
         return TableSource(connection, self.info, self._given)
 
-    def watched(self, what: str) -> AbstractContextManager[Waiting | None]:
+    def watch(self, what: str) -> AbstractContextManager[Waiting | None]:
         """Return the block in which a person sees how far a read is: its progress, None where nobody watches.
 
         Args:
@@ -311,7 +311,7 @@ class TableSource:
                 if attempt == LOOKS_MAX - 1:
                     raise
                 continue
-            self._seen = self._merged(snapshot, statuses)
+            self._seen = self._merge(snapshot, statuses)
             return self._seen
         raise AssertionError
 
@@ -319,7 +319,7 @@ class TableSource:
         """Return the table as of the last look, or as it is now without one."""
         return self._seen or self.look()
 
-    def answered(self, ask: Callable[[TableState], T]) -> T:
+    def answer(self, ask: Callable[[TableState], T]) -> T:
         """Return a question's answer for the table as it is now; asked again where a lake snapshot expired since the look.
 
         Raises:
@@ -463,7 +463,7 @@ class TableSource:
                 found[key] = min(found[key], split.min_offset)
         return found
 
-    def _merged(self, snapshot: LakeSnapshot | None, statuses: Sequence[BucketStatus]) -> TableState:
+    def _merge(self, snapshot: LakeSnapshot | None, statuses: Sequence[BucketStatus]) -> TableState:
         lake = {} if snapshot is None else dict(snapshot.offsets)
         found: list[BucketState] = []
         for status in statuses:

@@ -143,7 +143,7 @@ def _key(each: SeekBucket) -> int | BucketKey:
 
 def seek(source: TableSource, moment_ms: int) -> Seek:
     """Return, per bucket, the first offset at or after a time; the bucket's end when there is none, now or not yet."""
-    buckets = source.answered(lambda state: _sought(source, state, moment_ms))
+    buckets = source.answer(lambda state: _sought(source, state, moment_ms))
     return Seek(source.info.path, source.info.table_id, moment_ms, buckets)
 
 

@@ -44,7 +44,7 @@ def lake_rows(
     stop = part.lake_stop if part.row_stop is None else min(part.lake_stop, part.row_stop)
     if part.start >= stop:
         return
-    splits = _within(part.splits, part.start, stop)
+    splits = _overlapping_splits(part.splits, part.start, stop)
     if request.step_rows is None:
         yield from _read_span(source, part, splits, (part.start, stop), request, ended)
         return
@@ -52,7 +52,9 @@ def lake_rows(
     low = part.start
     while low < stop:
         high, rows = min(stop, low + step.offsets), 0
-        for batch, position in _read_span(source, part, _within(splits, low, high), (low, high), request, ended):
+        for batch, position in _read_span(
+            source, part, _overlapping_splits(splits, low, high), (low, high), request, ended
+        ):
             rows += batch.num_rows
             yield batch, position
         yield request.no_rows(), high
@@ -60,7 +62,7 @@ def lake_rows(
         step.grow(rows)
 
 
-def _within(splits: Sequence[LakeSplit], start: int, stop: int) -> list[LakeSplit]:
+def _overlapping_splits(splits: Sequence[LakeSplit], start: int, stop: int) -> list[LakeSplit]:
     return [split for split in splits if split.min_offset < stop and split.max_offset >= start]
 
 
@@ -103,7 +105,7 @@ def _read_span(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     for run in _runs(splits, request.limit):
         for low, high in _spans(run, *span):
-            if within := _within(run, low, high):
+            if within := _overlapping_splits(run, low, high):
                 yield from _read_run(source, part, within, (low, high), request, ended)
 
 
@@ -147,7 +149,7 @@ def _read_run(
     stops: Mapping[BucketKey, int] | None = {part.key: part.lake_stop} if keyed else None
     gone = {part.key: ended} if keyed and ended is not None and len(ended) else None
     found = source.lake_source.read(run, names, where=_where(part, run, span), stops=stops, ended=gone)
-    batches = _filtered(part, request.columns.fields(names), found)
+    batches = _filter_rows(part, request.columns.fields(names), found)
     if len(run) == 1:
         for batch in batches:
             yield batch, int(batch.column(OFFSET)[-1].as_py()) + 1
@@ -164,7 +166,7 @@ def _read_run(
         yield batch, int(batch.column(OFFSET)[-1].as_py()) + 1
 
 
-def _filtered(
+def _filter_rows(
     part: BucketPart, schema: pa.Schema, found: Iterator[tuple[LakeSplit, pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
     for _, stored in found:

@@ -56,7 +56,7 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request, tail: Ta
     if tail is None:
         tail = Tail(source, part, request)
         yield from request.pauses(tail.look(), part.start)
-    yield from lake_rows(source, part, request, tail.ended_before(part.lake_stop))
+    yield from lake_rows(source, part, request, tail.ended_offsets(part.lake_stop))
     yield from tail.rows()
 
 
@@ -76,7 +76,7 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
         pass
     total: int = sum(batch.num_rows for batch, _ in tail.rows())
     if part.start < part.lake_stop:
-        ended = {part.key: tail.ended_before(part.lake_stop)}
+        ended = {part.key: tail.ended_offsets(part.lake_stop)}
         return total + source.lake_source.count(part.splits, stops={part.key: part.lake_stop}, ended=ended)
     return total
 
@@ -122,7 +122,7 @@ class Tail:
         ended = self._ended.size - int(np.searchsorted(self._ended, self._start))
         return self._sampled_bytes * max(0, self._written - ended) // max(1, self._sampled_rows)
 
-    def ended_before(self, stop: int) -> NDArray[np.int64]:
+    def ended_offsets(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
         return self._ended[: int(np.searchsorted(self._ended, stop))]
 

@@ -41,7 +41,7 @@ def place_part(source: TableSource, part: BucketPart, snapshot: LakeSnapshot | N
             return replace(part, lake_stop=lake_stop, splits=(), live=False)
     held = source.bucket_state(part.bucket)
     if held is None or held.is_dropped:
-        raise _gone(source, part, start, end)
+        raise _gone_error(source, part, start, end)
     folds = surely_holds(held, part.start)
     length, back = part.stop - part.start, max(0, held.end - part.stop)
     if folds and (length <= FOLDED_MIN or length <= FOLDED_RATIO * back):
@@ -75,7 +75,7 @@ def earliest_available(bucket: BucketState, snapshot: LakeSnapshot | None) -> in
     return min(starts, default=bucket.end)
 
 
-def _gone(source: TableSource, part: BucketPart, start: int, end: int) -> OffsetOutOfRangeError:
+def _gone_error(source: TableSource, part: BucketPart, start: int, end: int) -> OffsetOutOfRangeError:
     """Return the error that says what is left of a bucket that the cluster does not have any more."""
     left = f"the lake has them as of offsets {start} to {end}" if end else "the lake never had any"
     return OffsetOutOfRangeError(

@@ -108,14 +108,14 @@ class _LiveRows:
 
     def take_back(self, stop: int) -> Iterator[None]:
         """Read the log on to an offset, for the rows that it ended. Yields between its answers."""
-        for records, previous in self._ended(self._position, stop):
+        for records, previous in self._ended_records(self._position, stop):
             yield None
             self._position = records.next_offset
-            wanted = self._wanted(previous)
+            wanted = self._wanted_mask(previous)
             self._found.append(previous[wanted])
             if self._kept is None:
                 continue
-            batch = self._before(records, previous, wanted)
+            batch = self._previous_rows(records, previous, wanted)
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
             self._kept.append(batch)
@@ -126,18 +126,18 @@ class _LiveRows:
         """Yield the rows that were live at the stop and are not any more, ascending by offset."""
         ended = np.sort(np.concatenate(self._found)) if self._found else np.empty(0, dtype=np.int64)
         if self._kept is not None:
-            yield from self._ordered(self._kept)
+            yield from self._order(self._kept)
             return
         count = max(1, self._rows * KEPT_BYTES // self._bytes)
         for first in range(0, len(ended), count):
             window = ended[first : first + count]
             found = [
-                self._before(records, previous, membership_mask(previous, window))
-                for records, previous in self._ended(self._part.stop, self._position)
+                self._previous_rows(records, previous, membership_mask(previous, window))
+                for records, previous in self._ended_records(self._part.stop, self._position)
             ]
-            yield from self._ordered(found)
+            yield from self._order(found)
 
-    def _ordered(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _order(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, self._schema)
         table = table.take(pc.sort_indices(table.column(OFFSET))).combine_chunks()
         if TIMESTAMP in self._schema.names and len(table):
@@ -145,7 +145,7 @@ class _LiveRows:
             table = table.set_column(table.column_names.index(TIMESTAMP), self._schema.field(TIMESTAMP), times)
         yield from (batch for batch in table.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows)
 
-    def _ended(self, start: int, stop: int) -> Iterator[tuple[LogRecords, NDArray[np.int64]]]:
+    def _ended_records(self, start: int, stop: int) -> Iterator[tuple[LogRecords, NDArray[np.int64]]]:
         """Yield records of the log, and of those that end a row the offset of that."""
         found = read_range(
             self._source.connection, self._source.info, self._part.bucket, start, stop, partition=self._part.partition,
@@ -154,11 +154,13 @@ class _LiveRows:
         for records in coalesce(found):
             yield records, ended_offsets(records)
 
-    def _wanted(self, previous: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _wanted_mask(self, previous: NDArray[np.int64]) -> NDArray[np.bool_]:
         wanted: NDArray[np.bool_] = (previous >= self._part.start) & (previous < self._row_stop)
         return wanted
 
-    def _before(self, records: LogRecords, previous: NDArray[np.int64], wanted: NDArray[np.bool_]) -> pa.RecordBatch:
+    def _previous_rows(
+        self, records: LogRecords, previous: NDArray[np.int64], wanted: NDArray[np.bool_]
+    ) -> pa.RecordBatch:
         """Return the wanted of the rows that records ended, each at its own offset; their times are the records'."""
         batch = self._batch(records).filter(boolean_array(end_mask(records))).filter(boolean_array(wanted))
         place = batch.schema.get_field_index(OFFSET)

@@ -194,10 +194,10 @@ def rebatch(
             count += piece.num_rows
             held.append(piece)
             if count == rows_max:
-                yield _joined(held, schema)
+                yield _join(held, schema)
                 held, count = [], 0
     if held:
-        yield _joined(held, schema)
+        yield _join(held, schema)
 
 
 def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -212,7 +212,7 @@ def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         yield piece
 
 
-def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema).combine_chunks()

@@ -101,7 +101,7 @@ class Explanation:
             lines.append(f"  {self._skipped_line()}")
         for each in list(self.buckets)[:20]:
             name = f"bucket {each.bucket}" if each.partition is None else f"{short(each.partition, 40)}/{each.bucket}"
-            lines.append(f"  {name}: {_described(each)}")
+            lines.append(f"  {name}: {_describe_bucket(each)}")
         if len(self.buckets) > 20:
             lines.append(f"  … and {len(self.buckets) - 20} more buckets")
         return "\n".join(lines)
@@ -164,7 +164,7 @@ class Explanation:
         )
 
 
-def _described(each: ExplainedBucket) -> str:
+def _describe_bucket(each: ExplainedBucket) -> str:
     parts = []
     if each.lake is not None:
         deletes = f" and {each.delete_files} delete files" if each.delete_files else ""

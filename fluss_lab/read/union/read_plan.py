@@ -81,7 +81,7 @@ def wanted_parts(source: TableSource, point: ReadPoint, selection: Selection) ->
     for each in point.buckets:
         if not _is_selected(each.partition, each.bucket, selection, hashed):
             continue
-        if (part := _wanted(source.info, point, each, selection.filter)) is not None:
+        if (part := _wanted_part(source.info, point, each, selection.filter)) is not None:
             parts.append(part)
     return parts
 
@@ -127,7 +127,7 @@ def _as_hashed(values: list[Any]) -> list[Any]:
     return [*values, 0.0, -0.0] if any(isinstance(value, float) and value == 0 for value in values) else values
 
 
-def _wanted(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
+def _wanted_part(info: TableInfo, point: ReadPoint, each: PointBucket, where: Filter | None) -> BucketPart | None:
     start, stop = each.start, each.stop
     left: Filter | bool = True
     if where is not None:
@@ -174,7 +174,7 @@ def make_plan(
     hint = None if newest or snapshot_id is None else source.snapshot(snapshot_id, whole=is_gone)
     if hint is not None and _joins(source, parts, hint):
         try:
-            return _planned(source, parts, where, hint)
+            return _plan_files(source, parts, where, hint)
         except LakeSnapshotNotFoundError:
             pass  # expired in the lake though the cluster still knows it
         except OffsetOutOfRangeError:
@@ -185,7 +185,7 @@ def make_plan(
         source.look()
     for attempt in range(LOOKS_MAX):
         try:
-            return _planned(source, parts, where, source.newest_snapshot())
+            return _plan_files(source, parts, where, source.newest_snapshot())
         except OffsetOutOfRangeError:
             # What was tiered, and left the cluster, between the two questions of one look is no gap.
             if not source.info.is_log_table or attempt == LOOKS_MAX - 1:
@@ -203,8 +203,10 @@ def _joins(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot)
     return True
 
 
-def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None) -> Plan:
-    divided = _divided(source, parts, snapshot)
+def _plan_files(
+    source: TableSource, parts: list[BucketPart], where: Filter | None, snapshot: LakeSnapshot | None
+) -> Plan:
+    divided = _divide(source, parts, snapshot)
     if source.info.is_log_table and not _is_whole(source, divided, snapshot):
         check_gaps(source, divided, snapshot)
     stops: dict[BucketKey, int] = {}
@@ -221,7 +223,7 @@ def _planned(source: TableSource, parts: list[BucketPart], where: Filter | None,
         if known is None or known.starts == snapshot.starts:
             raise
         # The lake holds less than the cluster believed.
-        return _planned(source, parts, where, known)
+        return _plan_files(source, parts, where, known)
     return Plan(
         tuple(
             replace(
@@ -249,7 +251,7 @@ def _reaches(part: BucketPart, split: LakeSplit) -> bool:
     return part.start <= split.max_offset and split.min_offset < part.lake_stop
 
 
-def _divided(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:
+def _divide(source: TableSource, parts: list[BucketPart], snapshot: LakeSnapshot | None) -> list[BucketPart]:
     """Return the parts with where lake and log meet, still without files."""
     if not source.info.is_log_table:
         return [place_part(source, part, snapshot) for part in parts]
@@ -361,7 +363,7 @@ def _read_parts(
                 raise
             failures += 1
             if failures >= FAILURES_MAX:
-                raise gone(source, part.bucket, part.partition, part.start, part.stop) from error
+                raise gone_error(source, part.bucket, part.partition, part.start, part.stop) from error
             plan = make_plan(source, pending, request.filter, None, newest=True)
             pending = list(plan.parts)
         except TimesGoneError:
@@ -378,7 +380,7 @@ def _read_parts(
             plan, pending = renewed, list(renewed.parts)
 
 
-def gone(
+def gone_error(
     source: TableSource, bucket: TableBucket, partition: str | None, start: int, stop: int
 ) -> OffsetOutOfRangeError:
     """Return the error that says which records are held nowhere any more."""

@@ -18,7 +18,7 @@ from fluss_lab.closing import Closing
 from fluss_lab.display import Grid, card
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import InvalidRequestError
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
 from fluss_lab.read.moment.read_point import ReadPoint
@@ -114,7 +114,7 @@ class _Piece:
         return self.first_row + int(self.batch.num_rows)
 
 
-@checked
+@check_arguments
 class RowPages(Closing):
     """Pages of one scan, at one read point, in its order: by partition name, bucket and offset. Close it.
 
@@ -246,7 +246,7 @@ class RowPages(Closing):
             if self._turn is not turn:
                 self._go_to(row, count)
                 self._turn = turn
-            piece = self._held(row)
+            piece = self._held_piece(row)
             if piece is None:
                 if not self._advance():
                     break
@@ -309,7 +309,7 @@ class RowPages(Closing):
             for batch in read_rows(self._source, replace(self._plan, parts=(part,)), request):
                 yield number, batch
 
-    def _held(self, row: int) -> _Piece | None:
+    def _held_piece(self, row: int) -> _Piece | None:
         """Return what has a row, if it was read; None else."""
         return next((piece for piece in reversed(self._window) if piece.first_row <= row < piece.stop_row), None)
 

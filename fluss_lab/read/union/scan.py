@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.display import Grid, Key, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@checked
+@check_arguments
 class Scan:
     """A read of a table at one moment. Nothing is read until its rows are asked for.
 
@@ -155,7 +155,7 @@ class Scan:
         # The narrowest thing to read: offsets come along anyway.
         request = Request(make_columns(self.source.info.schema, [OFFSET]), self.selection.filter, self.limit)
         total = 0
-        with self.source.watched("counting rows of {}"):
+        with self.source.watch("counting rows of {}"):
             plan = self.plan()
             if request.filter is not None or not self.source.info.is_log_table:
                 plan = with_first_answers(self.source, plan, request)
@@ -240,7 +240,7 @@ class Scan:
         return Explanation(
             title=f"Scan of {repr(point).strip('<>')}",
             snapshot_id=plan.snapshot_id,
-            buckets=[self._explained(part) for part in plan.parts],
+            buckets=[self._explain_part(part) for part in plan.parts],
             files_pruned=len(unpruned.splits) - len(plan.splits) if comparable else 0,
             buckets_pruned=sum(key not in known for key in point.keys),
             filter=None if self.selection.filter is None else self.selection.filter.text,
@@ -248,7 +248,7 @@ class Scan:
             skipped=[str(gap) for gap in gaps],
         )
 
-    def _explained(self, part: BucketPart) -> ExplainedBucket:
+    def _explain_part(self, part: BucketPart) -> ExplainedBucket:
         log: tuple[int, int] = (part.log_start, part.stop)
         if part.live:
             known = self.source.known_state(part.bucket)
@@ -271,7 +271,7 @@ class Scan:
 
     def _watched_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with their number shown where a person watches."""
-        with self.source.watched("reading {}") as waiting:
+        with self.source.watch("reading {}") as waiting:
             if waiting is None:
                 yield from self._rows()
                 return
@@ -287,9 +287,9 @@ class Scan:
 
     def __repr__(self) -> str:
         when = "the latest at first use" if self._point is None else repr(self._point)
-        return f"<Scan {self.source.info.path}: {', '.join(self._described())}; at {when}>"
+        return f"<Scan {self.source.info.path}: {', '.join(self._describe_parts())}; at {when}>"
 
-    def _described(self) -> list[str]:
+    def _describe_parts(self) -> list[str]:
         parts = [f"{len(self.columns.names)} columns"]
         if self.selection.filter is not None:
             parts.append(f"where {short(self.selection.filter.text, 200)}")

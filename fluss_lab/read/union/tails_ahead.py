@@ -99,7 +99,7 @@ class TailsAhead(Closing):
         for each in pending:
             self._room.get()
             try:
-                each.is_whole = self._looked_at(each.tail)
+                each.is_whole = self._look_at(each.tail)
             except FlussError:
                 pass  # the reader meets it, where it has more attempts, and a plan to change
             except Exception:
@@ -109,7 +109,7 @@ class TailsAhead(Closing):
             if self._is_closed:
                 return
 
-    def _looked_at(self, tail: Tail) -> bool:
+    def _look_at(self, tail: Tail) -> bool:
         if self._is_closed:
             return False
         return not any(self._is_closed for _ in tail.look())

@@ -62,7 +62,7 @@ class Tails:
         self._room = bytes_max
         self._looked: list[Tail] = []
 
-    def ended(self, part: BucketPart) -> NDArray[np.int64]:
+    def ended_offsets(self, part: BucketPart) -> NDArray[np.int64]:
         """Return the offsets, ascending, of rows in the files of a bucket that the log's end ends.
 
         Args:
@@ -83,7 +83,7 @@ class Tails:
         # Where one had no room, the others' would be in vain: all together are too much.
         self._room -= self._room if tail.kept_bytes is None else tail.kept_bytes
         self._looked.append(tail)
-        return tail.ended_before(own.lake_stop)
+        return tail.ended_offsets(own.lake_stop)
 
     def _begin(self) -> dict[BucketKey, BucketPart]:
         """Return the parts, with what is fetched for all of them together where their rows are wanted."""
@@ -155,7 +155,7 @@ def _is_whole(part: BucketPart) -> bool:
 
 
 def _files(source: TableSource, part: BucketPart, tails: Tails) -> WholeFiles | None:
-    stops, ended = {part.key: part.lake_stop}, {part.key: tails.ended(part)}
+    stops, ended = {part.key: part.lake_stop}, {part.key: tails.ended_offsets(part)}
     dead = source.lake_source.dead_offsets(part.splits, stops=stops, ended=ended)
     if dead is None:
         return None

@@ -73,10 +73,10 @@ class _CallPool(ThreadPoolExecutor):
         with self._counting:
             self.calls += 1
         future = super().submit(fn, *args, **kwargs)
-        future.add_done_callback(self._ended)
+        future.add_done_callback(self._note_end)
         return future
 
-    def _ended(self, _future: Future[Any]) -> None:
+    def _note_end(self, _future: Future[Any]) -> None:
         with self._counting:
             self.calls -= 1
 
@@ -214,7 +214,7 @@ class Server:
                 self._pools[method.path] = pool = _CallPool(threads[name], threads[name] * queued, f"rpc-{name}")
             handlers[method.path.rsplit("/", 1)[1]] = _Handler(
                 service, method, getattr(servicer, name), self.calls, self.unread, self._anonymous, answered
-            ).served_by(pool)
+            ).method_handler(pool)
         generic = grpc.method_handlers_generic_handler(f"fluss.{service}", handlers)
         self._server.add_generic_rpc_handlers((generic,))
 
@@ -255,7 +255,7 @@ class _Handler:
         self._service, self._method, self._call = service, method, call
         self._calls, self._unread, self._anonymous, self._answered = calls, unread, anonymous, answered
 
-    def served_by(self, pool: _CallPool | None) -> grpc.RpcMethodHandler:
+    def method_handler(self, pool: _CallPool | None) -> grpc.RpcMethodHandler:
         """Return this as gRPC wants it; with a pool, calls are answered by its threads."""
         call = self._stream if self._method.streams else self._unary
 

@@ -144,8 +144,8 @@ class UnreadAnswers:
             self._make_room(peer)
             # Made here: an error that is kept in a variable would keep the answer until the next garbage collection.
             raise self._refusal(*reason, held)
-        if not context.add_callback(lambda: self._ended(peer, number, held)):
-            self._ended(peer, number, held)
+        if not context.add_callback(lambda: self._note_end(peer, number, held)):
+            self._note_end(peer, number, held)
 
     def _add(self, peer: str, held: int, context: grpc.ServicerContext) -> tuple[int, int, str] | None:
         """Count an answer; or return the bytes found, the limit, and the option that sets it."""
@@ -170,7 +170,7 @@ class UnreadAnswers:
             f"{more} more; read the answers of earlier calls, then repeat the call"
         )
 
-    def _ended(self, peer: str, number: int, held: int) -> None:
+    def _note_end(self, peer: str, number: int, held: int) -> None:
         with self._lock:
             connection = self._connections[peer]
             del connection.calls[number]

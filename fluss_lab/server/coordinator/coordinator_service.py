@@ -103,7 +103,7 @@ class CoordinatorService:
         self.address: tuple[str, int] | None = None
         self.members: TabletMembers | None = None
         self.store = store
-        self.tablet_servers = self._counted()
+        self.tablet_servers = self._tablet_server_count()
         self.epoch = (self.store.number(_EPOCH_KEY) or 0) + 1
         self.store.set_meta(_EPOCH_KEY, str(self.epoch))
         self._catalog = TableCatalog(self.store)
@@ -152,7 +152,7 @@ class CoordinatorService:
             if info.descriptor.lake_enabled:
                 self._tiering.register(info, new=False)
 
-    def _counted(self) -> int:
+    def _tablet_server_count(self) -> int:
         """Return the number of tablet servers, and store it for a start without the option."""
         asked = TABLET_SERVERS.of(self._options) if TABLET_SERVERS.key in self._options else None
         count = server_count(asked, self.store.number(_COUNT_KEY), TableCatalog(self.store).bucket_groups())
@@ -413,7 +413,7 @@ class CoordinatorService:
         self._tablets.note_offsets(info.table_id)
         failpoint("coordinator.lake_commit.after")
         self._tablets.settle()
-        if self._auto.kept(info.table_id):
+        if self._auto.kept_partitions(info.table_id):
             self._ticker.soon()
 
     def lake_tiering_heartbeat(self, request: pb.LakeTieringHeartbeatRequest, /) -> pb.LakeTieringHeartbeatResponse:
@@ -475,7 +475,7 @@ class CoordinatorService:
             tiering_states=[
                 coordinator_messages.tiering_message(table, due_ms) for table, due_ms in self._tiering.schedule()
             ],
-            kept_partitions=[coordinator_messages.kept_message(each) for each in self._auto.kept()],
+            kept_partitions=[coordinator_messages.kept_message(each) for each in self._auto.kept_partitions()],
         )
         for server_id, port in sorted(self.metrics_ports.items()):
             response.metrics_pages.add(server_id=server_id if server_id >= 0 else None, port=port)
@@ -486,7 +486,7 @@ class CoordinatorService:
         yield from coordinator_gauges.cluster_families(
             self._catalog, self._tablets.nodes(), attached=len(self._sessions)
         )
-        yield from coordinator_gauges.kept_families(self._auto.kept(), self._clock.now_ms())
+        yield from coordinator_gauges.kept_families(self._auto.kept_partitions(), self._clock.now_ms())
         yield from coordinator_gauges.tiering_families(
             self._tiering.states(), self._tiering.stats, self._clock.now_ms()
         )

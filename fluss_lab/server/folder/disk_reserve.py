@@ -72,7 +72,7 @@ class DiskReserve:
         """Return whether a part was freed and not yet restored. A reserve that was never created is not short."""
         if not self._size:
             return False
-        found = self._found()
+        found = self._file_size()
         return found is not None and found < self._size
 
     def check(self, what: str) -> None:
@@ -155,7 +155,7 @@ class DiskReserve:
         )
 
     def _give(self) -> bool:
-        if not (found := self._found()):
+        if not (found := self._file_size()):
             return False
         left = max(0, found - STEP_BYTES)
         _cut(self._path, left)
@@ -179,7 +179,7 @@ class DiskReserve:
                 self._problem = str(error)
 
     def _restore(self) -> None:
-        found = self._found()
+        found = self._file_size()
         if not self._size:
             self._path.unlink(missing_ok=True)
         elif found is not None and found > self._size:
@@ -214,7 +214,7 @@ class DiskReserve:
             if found.st_blocks * _STAT_BLOCK_BYTES < found.st_size:
                 self._path.unlink()
 
-    def _found(self) -> int | None:
+    def _file_size(self) -> int | None:
         """Return the size of the file; None when it does not exist."""
         try:
             return os.stat(self._path).st_size

@@ -55,7 +55,7 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     yield from _metadata(folder / DATABASE_FILE)
     root = remote_root(server_process.read_options(folder), folder)
     yield from _owner(folder, root)
-    known, remote = _known(folder / DATABASE_FILE), _remote_ranges(root / LOG)
+    known, remote = _known_buckets(folder / DATABASE_FILE), _remote_ranges(root / LOG)
     for tablet in tablet_folders(folder):
         yield from _tablet(tablet, known, remote)
     yield from _remote_logs(root / LOG)
@@ -106,7 +106,7 @@ def _no_metadata(path: Path) -> Iterator[Finding | str]:
     yield f"{path}: missing"
 
 
-def _known(path: Path) -> KnownBuckets | None:
+def _known_buckets(path: Path) -> KnownBuckets | None:
     """Return what the metadata knows of buckets; None when it cannot be read, which `_metadata` reports."""
     if not path.exists():
         return None
@@ -130,14 +130,14 @@ def _tablet(
             trash, None, "dropped buckets are not yet deleted", "The next start deletes them",
             "Nothing needs to be done", is_harmless=True,
         )  # fmt: skip
-    for table in _numbered(data, _TABLE):
+    for table in _numbered_files(data, _TABLE):
         try:
             schemas = kept_schemas(table)
         except UnsupportedError as error:
             yield Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
             continue
-        for parent in (table, *_numbered(table, _PARTITION)):
-            for bucket in _numbered(parent, _BUCKET):
+        for parent in (table, *_numbered_files(table, _PARTITION)):
+            for bucket in _numbered_files(parent, _BUCKET):
                 changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
                 count, is_whole = 0, True
                 try:
@@ -165,7 +165,7 @@ def _bucket_id(folder: Path) -> TableBucket:
     return TableBucket(ids["t"], ids.get("p"), ids["b"])
 
 
-def _numbered(folder: Path, name: re.Pattern[str]) -> list[Path]:
+def _numbered_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
     try:
         found = [(int(match[1]), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
     except FileNotFoundError:
@@ -349,14 +349,14 @@ def losses(
     """
     for path, start, stop, *_ in ranges:
         title = str(bucket) if known is None else known.title(bucket)
-        meaning, advice = _held((start, stop), bucket, known, remote)
+        meaning, advice = _loss_remedy((start, stop), bucket, known, remote)
         table = None if known is None else known.tables.get(bucket.table_id)
         if table is not None:
             advice += f". To continue without what cannot be read: fluss-lab repair {table} --skip-corrupt, while the server runs"
         yield Finding(path, None, f"{title}: offsets [{start}, {stop}) cannot be read", meaning, advice)
 
 
-def _held(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: Range | None) -> tuple[str, str]:
+def _loss_remedy(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: Range | None) -> tuple[str, str]:
     """Return the consequence of a lost range, and the remedy."""
     lake = None if known is None else known.lake.get(bucket, NOTHING)
     clauses, left, unknown = [], [lost], []
@@ -364,11 +364,11 @@ def _held(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: 
         if has is None:
             unknown.append(f"what {who} holds is not known")
         elif (both := (max(has[0], lost[0]), min(has[1], lost[1])))[0] < both[1]:
-            clauses.append(f"{who} holds {_shown([both])}")
+            clauses.append(f"{who} holds {_range_texts([both])}")
             left = [part for each in left for part in _without(each, both)]
     if left:
         where = "not known to be held elsewhere" if unknown else "held nowhere else"
-        clauses += [f"{where}: {_shown(left)}", *unknown]
+        clauses += [f"{where}: {_range_texts(left)}", *unknown]
     if known is not None and (snapshot := known.snapshots.get(bucket)) is not None:
         needed = "the rows need them" if snapshot < lost[1] else "the rows do not need them, the changelog does"
         clauses.append(f"the newest key-value snapshot is of offset {snapshot}: {needed}")
@@ -377,7 +377,7 @@ def _held(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: 
     return text[0].upper() + text[1:], copy + ("; else these records are lost" if left and not unknown else "")
 
 
-def _shown(ranges: Iterable[Range]) -> str:
+def _range_texts(ranges: Iterable[Range]) -> str:
     return ", ".join(f"[{start}, {stop})" for start, stop in ranges)
 
 

@@ -139,14 +139,14 @@ def resolve(
         state: Of the store.
     """
     unique = present.offsets.size >= operations.groups.size and _is_unique(operations.groups)
-    met = _met(operations, present, source, unique)
+    met = _meet(operations, present, source, unique)
     works = _works(operations, met, source, compared)
     if not works.any():
         return empty(base_offset, state, source.schema)
     if not works.all():
         operations = operations.select(works)
         # The rows met are the same as before, but an earlier operation may have put them there.
-        met = _met(operations, present, source, unique)
+        met = _meet(operations, present, source, unique)
     return _Changelog(operations, present, source, met, unique).change(base_offset, state)
 
 
@@ -169,7 +169,7 @@ class _Met:
     previous: Longs
 
 
-def _met(operations: Operations, present: PresentRows, source: ChangeSource, unique: bool) -> _Met:
+def _meet(operations: Operations, present: PresentRows, source: ChangeSource, unique: bool) -> _Met:
     at = present.at[operations.groups]
     rows = np.where(at >= 0, at + source.batch_rows, NONE)
     if unique:

@@ -146,13 +146,13 @@ class Rewriter:
         job = self._job
         if job is not None and job.step(max(self._limits.step_rows, self._limits.pace * rows)):
             start = layout.chunks.index(job.sources[0])
-            layout = self._finished(layout, start, job)
+            layout = self._finish(layout, start, job)
             self._job = None
         return layout
 
-    def _finished(self, layout: ChunkLayout, start: int, job: _Job) -> ChunkLayout:
+    def _finish(self, layout: ChunkLayout, start: int, job: _Job) -> ChunkLayout:
         made = job.chunk(self._next_id())
-        return layout.replaced(start, start + len(job.sources), [] if made is None else [made])
+        return layout.replace(start, start + len(job.sources), [] if made is None else [made])
 
     def _merged_tail(self, layout: ChunkLayout, schema_id: int, schema: pa.Schema) -> ChunkLayout:
         """Merge the last chunks while they are small and of one size."""
@@ -169,7 +169,7 @@ class Rewriter:
                 return layout
             job = _Job(sources, schema_id, schema)
             job.step(rows)
-            layout = self._finished(layout, start, job)
+            layout = self._finish(layout, start, job)
 
     def _span(self, layout: ChunkLayout) -> tuple[int, int] | None:
         """Return the chunks to be merged or rewritten next; None when all is well."""
@@ -179,7 +179,7 @@ class Rewriter:
                 return at, at + 1
             dead = len(chunk) - chunk.live_count
             if dead >= self._limits.dead_rows and dead > self._limits.dead_part * len(chunk):
-                return self._widened(chunks, at)
+                return self._widen(chunks, at)
         # From the newest: chunks of one size meet there.
         stop = len(chunks)
         while stop >= NEIGHBOURS:
@@ -199,7 +199,7 @@ class Rewriter:
         limits = self._limits
         return rows <= limits.chunk_rows and size <= limits.chunk_bytes and whole <= WHOLE * limits.chunk_bytes
 
-    def _widened(self, chunks: Sequence[Chunk], at: int) -> tuple[int, int]:
+    def _widen(self, chunks: Sequence[Chunk], at: int) -> tuple[int, int]:
         """Return a chunk with those neighbours that are small, as far as one chunk holds them all."""
         small = self._limits.chunk_rows // 2
         start, stop = at, at + 1

@@ -112,7 +112,7 @@ class SnapshotStore:
     def latest(self) -> CompletedSnapshot | None:
         """Return the newest snapshot that is not known to be broken; None when there is none."""
         manifests = self._manifests
-        return self._completed(manifests[0]) if manifests else None
+        return self._completed_snapshot(manifests[0]) if manifests else None
 
     def skip_ids(self, used_max: int) -> None:
         """Use only ids above one for new snapshots."""
@@ -143,13 +143,13 @@ class SnapshotStore:
             if found is None:
                 return None
             self._base = found[0]
-            return self._completed(found[0]), found[1]
+            return self._completed_snapshot(found[0]), found[1]
 
-    def checked(self, schemas: Mapping[int, pa.Schema]) -> CompletedSnapshot | None:
+    def check(self, schemas: Mapping[int, pa.Schema]) -> CompletedSnapshot | None:
         """Return the snapshot that `load` would; it raises as that does. The state is read, and not kept."""
         with self._working:
             found = self._whole(lambda manifest: sum(1 for _ in read_chunks(self._folder.path, manifest, schemas)))
-            return None if found is None else self._completed(found[0])
+            return None if found is None else self._completed_snapshot(found[0])
 
     def _whole(self, read: Callable[[SnapshotManifest], T]) -> tuple[SnapshotManifest, T] | None:
         for manifest in self._manifests:
@@ -205,7 +205,7 @@ class SnapshotStore:
             self._base = manifest
             self._manifests = (manifest, *self._manifests)
             self._expire()
-            return replace(self._completed(manifest), new_bytes=new_bytes)
+            return replace(self._completed_snapshot(manifest), new_bytes=new_bytes)
 
     def _write(
         self, snapshot_id: int, image: KvImage, writers: object, created_ms: int
@@ -297,7 +297,7 @@ class SnapshotStore:
         if self._closed:
             raise NotLeaderError(f"{self.folder}: the bucket was closed; no more snapshots are taken of it here")
 
-    def _completed(self, manifest: SnapshotManifest) -> CompletedSnapshot:
+    def _completed_snapshot(self, manifest: SnapshotManifest) -> CompletedSnapshot:
         return CompletedSnapshot(
             manifest.bucket,
             snapshot_id=manifest.snapshot_id,

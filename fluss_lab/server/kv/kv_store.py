@@ -135,7 +135,7 @@ class KvStore:
         """Return the bytes of rows, offsets and timestamps that lie in mapped files."""
         return sum(chunk.data_bytes for chunk in self._layout.chunks if chunk.data.is_mapped)
 
-    def unmapped(self) -> list[Chunk]:
+    def unmapped_chunks(self) -> list[Chunk]:
         """Return the chunks whose rows are in memory; they may be settled elsewhere at any moment."""
         return [chunk for chunk in self._layout.chunks if not chunk.data.is_mapped]
 
@@ -315,7 +315,7 @@ class KvStore:
             self._index.insert(*made.added)
             self._index.advance(changed)
             if chunk is not None:
-                self._layout = self._layout.appended(chunk)
+                self._layout = self._layout.append(chunk)
             self._log_offset = next_offset
             self._state += 1
             self._torn = False
@@ -351,7 +351,7 @@ class KvStore:
 
         Cost: some 300 ns a key for thousands of keys, some 100 us for one.
         """
-        schema, layout, offsets = self._located(self._checks.key_columns(keys))
+        schema, layout, offsets = self._locate(self._checks.key_columns(keys))
         wanted, answer = self._answer(columns, schema)
         found = offsets >= 0
         return found, layout.rows_of(offsets[found], wanted, schema, answer)
@@ -375,7 +375,7 @@ class KvStore:
         wanted, answer = self._answer(columns, schema)
         return no_rows(answer) if offset < 0 else layout.row_of(offset, wanted, schema, answer)
 
-    def _located(self, key: list[pa.Array]) -> tuple[pa.Schema, ChunkLayout, Longs]:
+    def _locate(self, key: list[pa.Array]) -> tuple[pa.Schema, ChunkLayout, Longs]:
         """Return the offset of each key's row, -1 where there is none, and where they are to be found, at one moment."""
         if self._is_exact and len(key[0]) == 1:
             # As most look-ups ask. Arrays of one element cost several times as much as the numbers themselves.
@@ -452,17 +452,17 @@ class KvStore:
         """Return the store as it is now; later changes do not show. Cost: next to nothing, whatever the size."""
         with self._lock:
             self._check_whole()
-            return KvView(self._log_offset, self._schema_id, self._schema, self._shared())
+            return KvView(self._log_offset, self._schema_id, self._schema, self._share_chunks())
 
     def image(self) -> KvImage:
         """Return what a snapshot writes: all chunks that have live rows. Cost: next to nothing, whatever the size."""
         with self._lock:
             self._check_whole()
-            parts = [(chunk, live) for chunk, live in self._shared() if chunk.live_count]
+            parts = [(chunk, live) for chunk, live in self._share_chunks() if chunk.live_count]
             chunks, live = tuple(chunk.data for chunk, _ in parts), tuple(live for _, live in parts)
             return KvImage(self._log_offset, chunks, live, self._ids.coming)
 
-    def _shared(self) -> tuple[tuple[Chunk, Mask], ...]:
+    def _share_chunks(self) -> tuple[tuple[Chunk, Mask], ...]:
         for chunk in self._layout.chunks:
             chunk.shared = True
         return tuple((chunk, chunk.live) for chunk in self._layout.chunks)

@@ -121,7 +121,7 @@ def merge(
         partial = Partial(np.array([column is not None for column in given]), checks.is_key)
         met_at = old_at[operations.groups]
         check_rows(partial.others(old), met_at[met_at >= 0], bytes_max)
-        return partial.completed(operations, given, old, met_at, checks.schema)
+        return partial.complete(operations, given, old, met_at, checks.schema)
     if rules.engine == "first_row":
         return first_only(operations, exists), complete
     if rules.engine == "versioned":
@@ -207,7 +207,7 @@ class Partial:
         """Return, of all columns of some rows, those that the batch does not have."""
         return [column for column, given in zip(columns, self.given.tolist(), strict=True) if not given]
 
-    def completed(
+    def complete(
         self,
         operations: Operations,
         columns: list[pa.Array | None],

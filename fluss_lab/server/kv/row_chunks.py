@@ -118,14 +118,14 @@ class OffsetBitmap:
             return offsets - self._first
         if not self._is_ranked:
             return np.searchsorted(self._offsets, offsets)
-        words, before = self._ranked()
+        words, before = self._rank_words()
         bits = offsets - self._first
         word = bits >> 6
         below = (np.uint64(1) << (bits & (_WORD_BITS - 1)).astype(np.uint64)) - np.uint64(1)
         rows: Longs = before[word] + np.bitwise_count(words[word] & below)
         return rows
 
-    def _ranked(self) -> tuple[npt.NDArray[np.uint64], Longs]:
+    def _rank_words(self) -> tuple[npt.NDArray[np.uint64], Longs]:
         if self._ranks is None:
             size = -(-self._span // _WORD_BITS) * _WORD_BITS
             bits = np.zeros(size, np.bool_)
@@ -241,11 +241,11 @@ class ChunkLayout:
         self.chunks = chunks
         self._starts = np.array([chunk.data.offsets[0] for chunk in chunks], np.int64)
 
-    def appended(self, chunk: Chunk) -> ChunkLayout:
+    def append(self, chunk: Chunk) -> ChunkLayout:
         """Return the layout with one more chunk."""
         return ChunkLayout((*self.chunks, chunk))
 
-    def replaced(self, start: int, stop: int, chunks: Sequence[Chunk]) -> ChunkLayout:
+    def replace(self, start: int, stop: int, chunks: Sequence[Chunk]) -> ChunkLayout:
         """Return the layout with other chunks in place of some."""
         return ChunkLayout((*self.chunks[:start], *chunks, *self.chunks[stop:]))
 
@@ -277,8 +277,8 @@ class ChunkLayout:
             check_gathered(few)
             if (sliced := _slice_rows(few, places, columns)) is not None and sliced.schema.equals(answer):
                 return sliced
-        order, found = self._grouped(offsets)
-        arrays = self._taken(found, columns, schema, GATHERED_BYTES_MAX)
+        order, found = self._group(offsets)
+        arrays = self._take(found, columns, schema, GATHERED_BYTES_MAX)
         if order is not None:
             asked = np.empty(order.size, np.int64)
             asked[order] = np.arange(order.size)
@@ -286,7 +286,7 @@ class ChunkLayout:
             arrays = [array.take(back) for array in arrays]
         return pa.RecordBatch.from_arrays(arrays, schema=answer)
 
-    def _grouped(self, offsets: Longs) -> tuple[Longs | None, list[tuple[Chunk, Longs]]]:
+    def _group(self, offsets: Longs) -> tuple[Longs | None, list[tuple[Chunk, Longs]]]:
         """Return chunks with rows of each, and which of the offsets these are, one after another; None: in their order."""
         if not offsets.size:
             return None, []
@@ -325,9 +325,9 @@ class ChunkLayout:
         Raises:
             RecordTooLargeError: They would be more. Nothing was copied.
         """
-        return self._taken(list(self.split(ascending)), columns, schema, bytes_max)
+        return self._take(list(self.split(ascending)), columns, schema, bytes_max)
 
-    def _taken(
+    def _take(
         self, found: Sequence[tuple[Chunk, Longs]], columns: Sequence[int], schema: pa.Schema, bytes_max: int
     ) -> list[pa.Array]:
         """Return columns of rows of chunks, one chunk after another."""

@@ -89,7 +89,7 @@ class RowMemory:
         self._closed = True
         self._room.set()
 
-    def watched(self, store: KvStore) -> KvStore:
+    def watch(self, store: KvStore) -> KvStore:
         """Return the store; its rows count from now on, for as long as it is used."""
         with self._lock:
             self._stores.add(store)
@@ -117,7 +117,7 @@ class RowMemory:
         """
         with self._working:
             self._come_bytes = 0
-            held, chunks = self._held()
+            held, chunks = self._held_chunks()
             if held <= self._bytes_max:
                 self._settle("")
                 return 0
@@ -132,11 +132,11 @@ class RowMemory:
             finally:
                 self._room.set()
 
-    def _held(self) -> tuple[int, list[Chunk]]:
+    def _held_chunks(self) -> tuple[int, list[Chunk]]:
         """Return the bytes of rows in memory, and the chunks worth a file, the largest last."""
         with self._lock:
             stores = list(self._stores)
-        chunks = [chunk for store in stores for chunk in store.unmapped()]
+        chunks = [chunk for store in stores for chunk in store.unmapped_chunks()]
         chosen = [chunk for chunk in chunks if chunk.data_bytes >= self._chunk_bytes_min]
         return sum(chunk.data_bytes for chunk in chunks), sorted(chosen, key=lambda chunk: chunk.data_bytes)
 
@@ -150,18 +150,18 @@ class RowMemory:
             else:
                 self._room.set()
             for chunk in chunks[: -_AT_ONCE - 1 : -1]:
-                chunk.settle(self._mapped(chunk.data))
+                chunk.settle(self._map_chunk(chunk.data))
                 written += chunk.data_bytes
                 held -= chunk.data_bytes
                 if held <= LEFT * self._bytes_max or self._closed:
                     break
-            held, chunks = self._held()
+            held, chunks = self._held_chunks()
         if written:
             log.info("event=rows_to_files bytes=%d before=%d left=%d", written, before, held)
         self._settle("")
         return written
 
-    def _mapped(self, chunk: KvChunk) -> KvChunk:
+    def _map_chunk(self, chunk: KvChunk) -> KvChunk:
         """Return the same rows over a file without a name, all of which is on the device."""
         self._number += 1
         path = self._folder / f"{os.getpid()}-{self._number}"

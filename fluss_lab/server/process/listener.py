@@ -45,7 +45,7 @@ def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None
         given, missing = (TLS_CERTIFICATE, TLS_KEY) if certificate else (TLS_KEY, TLS_CERTIFICATE)
         raise InvalidPropertyError(f"{given.key} is set, and {missing.key} is not: TLS needs both")
     if certificate:
-        return load_identity(folder / _expanded(certificate), folder / _expanded(key))
+        return load_identity(folder / _expand(certificate), folder / _expand(key))
     if host not in LOOPBACK:
         raise InvalidPropertyError(
             f"{SERVER_HOST.key}={host}: TLS is required on other hosts than loopback: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
@@ -54,7 +54,7 @@ def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None
     return None
 
 
-def _expanded(text: str) -> Path:
+def _expand(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -109,4 +109,4 @@ def serve_tablet(server: Server, tablet: TabletService, options: Mapping[str, st
     """Serve a tablet server's calls."""
     pools = dict.fromkeys(("notify_leader_and_isr", "stop_replica", "notify_lake_table_offset"), NOTIFY_THREADS)
     pools = {**pools, "fetch_log": SERVER_FETCH_THREADS.of(options)}
-    server.add(TABLET_SERVER, tablet, pools, answered=tablet.answered)
+    server.add(TABLET_SERVER, tablet, pools, answered=tablet.note_answer)

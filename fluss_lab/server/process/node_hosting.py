@@ -50,7 +50,7 @@ class LazyLakeTables:
         self._tables: LakeTables | None = None
         self._lock = threading.Lock()
 
-    def _loaded(self) -> LakeTables:
+    def _load_once(self) -> LakeTables:
         with self._lock:
             if self._tables is None:
                 if self._folder is not None:
@@ -70,19 +70,19 @@ class LazyLakeTables:
                 f"property {DATALAKE_FORMAT.key!r}: expected {self._format_name!r}, the format of the cluster's lake "
                 f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
             )
-        self._loaded().create_table(table)
+        self._load_once().create_table(table)
 
     def alter_table(self, table: TableInfo) -> None:
         """Set the lake table's columns and properties to those of the table: see `LakeCatalog`."""
-        self._loaded().alter_table(table)
+        self._load_once().alter_table(table)
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop or rename the lake table: see `LakeCatalog`."""
-        self._loaded().drop_table(path, table_id, keep)
+        self._load_once().drop_table(path, table_id, keep)
 
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition: see `LakeCatalog`."""
-        self._loaded().drop_partition(table, partition)
+        self._load_once().drop_partition(table, partition)
 
 
 def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake) -> LazyLakeTables | None:

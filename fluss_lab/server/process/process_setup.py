@@ -53,7 +53,7 @@ class _KeyValueFormatter(logging.Formatter):
         line = f"time={moment} level={record.levelname} logger={record.name} thread={record.threadName}"
         for field in _FIELDS:
             if (value := getattr(record, field, None)) is not None:
-                line += f" {field}={_shown(value)}"
+                line += f" {field}={_field_text(value)}"
         message = record.getMessage()
         line += f" {message}" if message.startswith("event=") else f" message={json.dumps(message)}"
         if record.exc_info:
@@ -63,7 +63,7 @@ class _KeyValueFormatter(logging.Formatter):
         return line.replace("\n", "\\n")
 
 
-def _shown(value: object) -> str:
+def _field_text(value: object) -> str:
     """Return a value as it stands in a line: quoted if it has spaces, quotes or unprintable characters."""
     text = str(value)
     return text if text and not set(text) & set(' ="') and text.isprintable() else json.dumps(text)

@@ -245,10 +245,10 @@ class _Child:
             try:
                 was_ready = self._run_once()
             except FlussError as error:
-                self._failed(error)
+                self._note_failure(error)
             except Exception as error:  # no memory, no descriptors, no such program
                 log.exception("tablet server %d could not be started", self._server_id)
-                self._failed(
+                self._note_failure(
                     ServerUnavailableError(f"tablet server {self._server_id}: {type(error).__name__}: {error}")
                 )
             if self._stopping.is_set():
@@ -274,7 +274,7 @@ class _Child:
                 self._ready(_reported_port(reader, self._server_id, run.process))
             finally:
                 code = run.process.wait()
-                self._ended(run.process, code)
+                self._note_end(run.process, code)
         finally:
             os.close(reader)
             if writer != -1:
@@ -327,7 +327,7 @@ class _Child:
         self._launch.changed()
         self.settled.set()
 
-    def _ended(self, ended: subprocess.Popen[bytes], code: int) -> None:
+    def _note_end(self, ended: subprocess.Popen[bytes], code: int) -> None:
         with self._lock:
             self._run, self._state = None, AWAY
             _hang_up(ended)
@@ -335,7 +335,7 @@ class _Child:
         self._launch.coordinator.tablet_server_lost(self._server_id)
         self._launch.changed()
 
-    def _failed(self, error: FlussError) -> None:
+    def _note_failure(self, error: FlussError) -> None:
         with self._lock:
             self._state, self._last_error, self.failure = AWAY, str(error), error
         if not self._stopping.is_set():

@@ -100,7 +100,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
         node = _node(task, stopping)
         node.start()
     except Exception as error:
-        known = _described(error)
+        known = _describe_error(error)
         log.error("event=not_started error=%s", known)
         server_process.report(ready_fd, known)
         raise known from error
@@ -112,7 +112,7 @@ def run_tablet_server(ready_fd: int | None) -> int:
     return 0
 
 
-def _described(error: Exception) -> FlussError:
+def _describe_error(error: Exception) -> FlussError:
     """Return the error of a start for its report, with the name of the file concerned."""
     if isinstance(error, OSError) and error.filename is not None:
         return StorageError(f"{error.filename}: {error.strerror or error}")

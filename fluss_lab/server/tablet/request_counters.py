@@ -68,7 +68,7 @@ class RequestTally:
         """Return the counters by table id."""
         return self._tables
 
-    def answered(self, method: str, request: Any, response: Any) -> None:
+    def note_answer(self, method: str, request: Any, response: Any) -> None:
         """Note a request and its answer.
 
         Args:

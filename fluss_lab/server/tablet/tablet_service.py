@@ -252,9 +252,9 @@ class TabletService:
             raise UnsupportedError(f"{found.table.path} has no primary key, and so no key-value snapshots")
         return self._snapshots.take(found)
 
-    def answered(self, method: str, request: object, response: object) -> None:
+    def note_answer(self, method: str, request: object, response: object) -> None:
         """Note a request and its answer, for the metrics."""
-        self._tally.answered(method, request, response)
+        self._tally.note_answer(method, request, response)
 
     def metrics(self) -> Iterator[Family]:
         """Yield what there is to measure of the buckets held here."""

@@ -9,7 +9,7 @@ from typing import Final
 from fluss_lab.errors import InvalidRequestError, UnsupportedError
 from fluss_lab.spark.lookup.lookup_sql import ColumnName, Conjunct, LookupJoin
 from fluss_lab.spark.lookup.statement_tree import Place
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.source.spark_columns import quote
 
 _SHOWN_MAX: Final = 20
 
@@ -78,7 +78,7 @@ class JoinReader:
         if len(names) != len(table):
             raise InvalidRequestError(
                 f"sql: lookup join with {self._name}: its alias names {len(names)} columns; it has {len(table)}: "
-                f"{_listed(table)}"
+                f"{_list_names(table)}"
             )
         #: The table's columns by what the statement calls them.
         self.names = dict(zip(names, table, strict=True))
@@ -132,7 +132,7 @@ class JoinReader:
             column = self._whole_column(conjunct, place)
             if column is None or column.table is None:
                 continue
-            beside = [self._meaning(each) for each in conjunct.columns if each.place.within(other)]
+            beside = [self._meaning(each) for each in conjunct.columns if each.place.is_within(other)]
             if any(each is not None and each.table is not None for each in beside):
                 continue
             whole = self._whole_column(conjunct, other)
@@ -166,10 +166,10 @@ class JoinReader:
             if (meaning := self._meaning(each)) is None:
                 continue
             if meaning.stream is not None:
-                new = quoted(meaning.stream.alias)
+                new = quote(meaning.stream.alias)
             else:
                 assert meaning.table is not None
-                new = f"{quoted(self._row)}.{quoted(meaning.table)}"
+                new = f"{quote(self._row)}.{quote(meaning.table)}"
             text = text[: each.start - start] + new + text[each.stops[meaning.parts - 1] - start :]
         return text
 
@@ -195,7 +195,7 @@ class JoinReader:
             if qualifier in self._qualifiers:
                 raise InvalidRequestError(
                     f"sql: lookup join with {self._name}: ON: it has no column {column.parts[length]!r}; its columns are "
-                    f"{_listed(self.names)}"
+                    f"{_list_names(self.names)}"
                 )
         return None
 
@@ -209,7 +209,7 @@ def _ends_with(qualifier: Sequence[str], end: Sequence[str]) -> bool:
     return not end or tuple(part.lower() for part in qualifier[-len(end) :]) == tuple(end)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     shown = list(names)
     more = f", ... ({len(shown)} in all)" if len(shown) > _SHOWN_MAX else ""
     return ", ".join(shown[:_SHOWN_MAX]) + more

@@ -32,7 +32,7 @@ from fluss_lab.spark.lookup.bucket_expression import task_column
 from fluss_lab.spark.lookup.lookup_task import LookupTask, PartitionTask, column_function
 from fluss_lab.spark.lookup.task_counts import TaskCounts
 from fluss_lab.spark.session.spark_errors import spark_message
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.spark_types import allow_time, arrow_schema, has_time, spark_type, stored_schema
 
 if TYPE_CHECKING:
@@ -133,13 +133,13 @@ class _FrameJoin:
         from pyspark.sql import functions as F  # noqa: N812
 
         row, number = self._free_name("row"), self._free_name("task")
-        keys = [F.col(quoted(name)) for name in self._keys.values()]
+        keys = [F.col(quote(name)) for name in self._keys.values()]
         frame, inputs = self._frame, keys
         if self._plan.kind != NONE:
-            frame = frame.withColumn(number, self._number(keys)).repartitionById(self._tasks, F.col(quoted(number)))
-            inputs = [*keys, F.col(quoted(number))]
+            frame = frame.withColumn(number, self._number(keys)).repartitionById(self._tasks, F.col(quote(number)))
+            inputs = [*keys, F.col(quote(number))]
         frame = frame.withColumn(row, self._lookup(inputs))
-        return self._unfolded(frame, row).drop(row, number)
+        return self._unfold(frame, row).drop(row, number)
 
     # -- what is joined on, and what is looked up ----------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class _FrameJoin:
             fields.append(T.StructField(name, spark_type(dtype, name)))
         return T.StructType(fields)
 
-    def _unfolded(self, frame: DataFrame, row: str) -> DataFrame:
+    def _unfold(self, frame: DataFrame, row: str) -> DataFrame:
         """Return a frame with the looked-up columns behind its own, without rows that an inner join has no match for."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -343,7 +343,7 @@ class _FrameJoin:
         from pyspark.errors import AnalysisException, ParseException
         from pyspark.sql import functions as F  # noqa: N812
 
-        alias = quoted(self._request.alias)
+        alias = quote(self._request.alias)
         rows = f"array({row})" if self._is_unique else row
         kept = f"filter({rows}, {alias} -> {alias} is not null and (\n{where}\n))"
         try:

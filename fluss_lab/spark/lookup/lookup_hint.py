@@ -227,11 +227,11 @@ def read_hints(
                     f"{what}: {table!r} is not joined in this SELECT FOR SYSTEM_TIME AS OF PROCTIME() under that name; {known}"
                 )
                 continue
-            merged.setdefault(number, {}).update(_checked(given, checks, table, warnings))
+            merged.setdefault(number, {}).update(_check_options(given, checks, table, warnings))
     return {number: _hint(given, source_options, warnings) for number, given in merged.items()}, warnings
 
 
-def _checked(
+def _check_options(
     given: Mapping[str, str], checks: Mapping[str, Callable[[str], object]], table: str, warnings: list[str]
 ) -> dict[str, str]:
     """Return the options that are known and have a value that can be."""

@@ -21,8 +21,8 @@ from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
-from fluss_lab.spark.named_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualified
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.named_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualify
+from fluss_lab.spark.source.spark_columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class JoinedTable:
     is_fixed: bool
 
 
-def looked_up(scan: Scan, hint: LookupHint, *, is_fixed: bool) -> JoinedTable:
+def look_up_relation(scan: Scan, hint: LookupHint, *, is_fixed: bool) -> JoinedTable:
     """Return the table that a scan is of, as hints want it looked up.
 
     Args:
@@ -100,7 +100,7 @@ def run_lookups(
         for join in statement.joins:
             frame = _SqlJoin(statement, join, table_of, relations, run, made).frame()
             made.append((join.place, f"{relations.add(frame)}()"))
-        text = statement.rendered(None, made)
+        text = statement.render(None, made)
         result = run(text)
         if made and keeps:
             relations.keep(text)
@@ -129,14 +129,14 @@ class _SqlJoin:
         made: Sequence[tuple[Place, str]],
     ) -> None:
         self._join, self._table_of, self._relations, self._run = join, table_of, relations, run
-        self._written = partial(statement.rendered, made=tuple(made))
+        self._written = partial(statement.render, made=tuple(made))
 
     def frame(self) -> DataFrame:
         """Return the columns of the left side, then the table's, named and qualified as the statement knows them."""
         from pyspark.sql import functions as F  # noqa: N812
 
         join = self._join
-        left, stream = self._left()
+        left, stream = self._left_side()
         table = self._table_of(join, left.isStreaming)
         names = _Names(each.alias for each in stream)
         row = names.new(join.alias or join.path[-1])
@@ -148,10 +148,10 @@ class _SqlJoin:
             name = text if is_column else names.new(text)
             on[name] = column
             if not is_column:
-                computed[name] = f"({text}) as {quoted(name)}"
+                computed[name] = f"({text}) as {quote(name)}"
         if computed:
             listed = ", ".join(["*", *computed.values()])
-            left = self._run(f"{self._with()}select {listed} from {self._relations.add(left)}()")  # noqa: S608  # its author's own
+            left = self._run(f"{self._with_clause()}select {listed} from {self._relations.add(left)}()")  # noqa: S608  # its author's own
         frame = left.toDF(*(each.alias for each in stream), *computed)
         wanted = reader.wanted
         outputs = {column: names.new(name) for name, column in wanted.items()}
@@ -171,19 +171,19 @@ class _SqlJoin:
         own = (join.alias,) if join.alias else join.path
         chosen = [(each.alias, each.name, each.qualifier) for each in stream]
         chosen += [(outputs[column], name, own) for name, column in wanted.items()]
-        named = joined.select(*[F.col(quoted(alias)).alias(name) for alias, name, _ in chosen])
-        return qualified(named, [qualifier for _, _, qualifier in chosen])
+        named = joined.select(*[F.col(quote(alias)).alias(name) for alias, name, _ in chosen])
+        return qualify(named, [qualifier for _, _, qualifier in chosen])
 
-    def _with(self) -> str:
+    def _with_clause(self) -> str:
         """Return the WITH clause of what the left side needs."""
         if not self._join.ctes:
             return ""
         word = "with recursive" if self._join.is_recursive else "with"
         return f"{word} {', '.join(self._written(each) for each in self._join.ctes)} "
 
-    def _left(self) -> tuple[DataFrame, list[StreamColumn]]:
+    def _left_side(self) -> tuple[DataFrame, list[StreamColumn]]:
         """Return the left side, and its columns."""
-        frame = self._run(f"{self._with()}select * from {self._written(self._join.left)}")  # noqa: S608  # its author's own
+        frame = self._run(f"{self._with_clause()}select * from {self._written(self._join.left)}")  # noqa: S608  # its author's own
         bare = {path[-1].lower(): path for path in self._join.bare}
         names = _Names(())
         columns = []
@@ -193,7 +193,7 @@ class _SqlJoin:
             if len(qualifier) == 1:
                 qualifier = bare.get(qualifier[0].lower(), qualifier)
             columns.append(StreamColumn(qualifier, attribute.name(), names.new(attribute.name())))
-        return qualified(frame, [each.qualifier for each in columns]), columns
+        return qualify(frame, [each.qualifier for each in columns]), columns
 
 
 class _Names:

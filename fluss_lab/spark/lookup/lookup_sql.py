@@ -110,12 +110,12 @@ class LookupStatement:
     edits: tuple[tuple[Place, str], ...]
     warnings: tuple[str, ...]
 
-    def rendered(self, place: Place | None = None, made: Sequence[tuple[Place, str]] = ()) -> str:
+    def render(self, place: Place | None = None, made: Sequence[tuple[Place, str]] = ()) -> str:
         """Return the text, or a part of it, without LOOKUP hints, and with the joins made so far as what they are called."""
         start, stop = (0, len(self.text)) if place is None else (place.start, place.stop)
-        found = [(at, new) for at, new in (*self.edits, *made) if at.within(Place(start, stop))]
+        found = [(at, new) for at, new in (*self.edits, *made) if at.is_within(Place(start, stop))]
         # Of what is in another, only the other.
-        outer = [(at, new) for at, new in found if not any(at != other and at.within(other) for other, _ in found)]
+        outer = [(at, new) for at, new in found if not any(at != other and at.is_within(other) for other, _ in found)]
         text = self.text[:stop]
         for at, new in sorted(outer, key=lambda each: each[0].start, reverse=True):
             text = text[: at.start] + new + text[at.stop :]
@@ -229,7 +229,7 @@ class _JoinFinder:
         for unknown in ("sample", "pivots", "joins", "laterals"):
             if table.args.get(unknown):
                 raise UnsupportedError(f"sql: {name} of a lookup join takes an alias and nothing else: {_HOW}")
-        left, bare = self._left(join)
+        left, bare = self._left_side(join)
         ctes, is_recursive = self._ctes(join, left)
         alias = table.args.get("alias")
         stop = self._place(on).stop
@@ -254,7 +254,7 @@ class _JoinFinder:
         assert found is not None, repr(node)
         return self._statement.place(*found)
 
-    def _left(self, join: exp.Join) -> tuple[Place, tuple[tuple[str, ...], ...]]:
+    def _left_side(self, join: exp.Join) -> tuple[Place, tuple[tuple[str, ...], ...]]:
         """Return where the left side of a join stands: from the beginning, or from the last comma, up to it; and its bare tables."""
         owner = join.parent
         assert owner is not None
@@ -287,7 +287,7 @@ class _JoinFinder:
         clause = span(version)
         assert clause is not None, repr(version)
         first = next(index for index in range(*clause) if self._statement.word(index) == "OF") + 1
-        text = self._statement.written(self._statement.place(first, clause[1]))
+        text = self._statement.text_at(self._statement.place(first, clause[1]))
         if _has_time_of_column(table):
             raise UnsupportedError(
                 f"sql: {name} FOR SYSTEM_TIME AS OF {text}: the time of a column is not offered; a lookup join finds the rows of "
@@ -344,7 +344,7 @@ class _JoinFinder:
                 name = table.name.lower()
                 if table.db or name not in visible or name in needed:
                     continue
-                if self._statement.place(*tokens).within(around_place):
+                if self._statement.place(*tokens).is_within(around_place):
                     needed[name] = visible[name][0]
                     pending.append(self._place(needed[name]))
         if both := sorted(shadowed & needed.keys()):

@@ -120,7 +120,7 @@ class LookupTask:
             function.count(len(positions), len(np.unique(rows.positions)))
             found.append((positions[rows.positions], rows.rows))
         functions.null_keys += keys.num_rows - len(asked)
-        positions, rows_found = _joined(found, self.columns)
+        positions, rows_found = _join(found, self.columns)
         make = _structs if self.is_unique else _lists
         return make(cast_batch(rows_found, self.spark_columns), positions, keys.num_rows)
 
@@ -183,7 +183,7 @@ class _OpenFunctions(ExitStack):
     def of(self, number: int) -> _OpenFunction:
         """Return the function of a number, opened if it is the first row of that."""
         if (known := self._open.get(number)) is None:
-            known = self._open[number] = self._opened(number)
+            known = self._open[number] = self._open_function(number)
         return known
 
     def report(self) -> None:
@@ -204,7 +204,7 @@ class _OpenFunctions(ExitStack):
             each["null_keys"] = self.null_keys if each is done[0] else 0
             counts.add((self._context.taskAttemptId(), each["task"]), head | each)
 
-    def _opened(self, number: int) -> _OpenFunction:
+    def _open_function(self, number: int) -> _OpenFunction:
         task = self._task
         begin_s = time.monotonic()
         function = function_of(task.function)
@@ -228,7 +228,7 @@ class _OpenFunctions(ExitStack):
         return micro_batch(properties, self._task.source)
 
 
-def _joined(found: list[tuple[Numbers, pa.RecordBatch]], schema: pa.Schema) -> tuple[Numbers, pa.RecordBatch]:
+def _join(found: list[tuple[Numbers, pa.RecordBatch]], schema: pa.Schema) -> tuple[Numbers, pa.RecordBatch]:
     """Return the rows found by several functions as one batch, positions ascending."""
     if not found:
         return np.zeros(0, np.int64), pa.RecordBatch.from_arrays(

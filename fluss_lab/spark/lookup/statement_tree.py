@@ -31,7 +31,7 @@ class Place:
     start: int
     stop: int
 
-    def within(self, other: Place) -> bool:
+    def is_within(self, other: Place) -> bool:
         """Return whether it is a part of another, or all of it."""
         return other.start <= self.start and self.stop <= other.stop
 
@@ -73,7 +73,7 @@ class StatementText:
         """Return where the tokens ``[first, stop)`` stand."""
         return Place(self.tokens[first].start, self.tokens[stop - 1].end + 1)
 
-    def written(self, place: Place) -> str:
+    def text_at(self, place: Place) -> str:
         """Return a part of the text."""
         return self.text[place.start : place.stop]
 
@@ -158,7 +158,7 @@ def _comment_end(text: str, start: int) -> int:
     return len(text)
 
 
-def _recorded(name: str) -> Callable[..., Any]:
+def _record_step(name: str) -> Callable[..., Any]:
     """Return a step of sqlglot's parser that writes down which tokens became the node it returns."""
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -179,13 +179,13 @@ class _SpanParser(SparkParser):
         self._offset = offset
         super().__init__(**options)
 
-    _parse_table = _recorded("_parse_table")
-    _parse_join = _recorded("_parse_join")
-    _parse_version = _recorded("_parse_version")
-    _parse_cte = _recorded("_parse_cte")
-    _parse_disjunction = _recorded("_parse_disjunction")
-    _parse_equality = _recorded("_parse_equality")
-    _parse_comparison = _recorded("_parse_comparison")
+    _parse_table = _record_step("_parse_table")
+    _parse_join = _record_step("_parse_join")
+    _parse_version = _record_step("_parse_version")
+    _parse_cte = _record_step("_parse_cte")
+    _parse_disjunction = _record_step("_parse_disjunction")
+    _parse_equality = _record_step("_parse_equality")
+    _parse_comparison = _record_step("_parse_comparison")
 
     def _parse_hint(self) -> exp.Hint:
         """Write down which SELECT it is, in place of its hints, which are read from the text."""

@@ -146,7 +146,7 @@ def spark_session(
             _EARLY.discard()
             return _reuse(active, master, asked)
         master = master or DEFAULT_MASTER
-        session = _taken(master, asked) if (app_name, folder) == (_APP_NAME, None) else None
+        session = _take_session(master, asked) if (app_name, folder) == (_APP_NAME, None) else None
         if session is None:
             _EARLY.discard()
             session = _start(session_plan(app_name, master, asked, folder, class_archive=class_archive))
@@ -154,7 +154,7 @@ def spark_session(
         return session
 
 
-def _taken(master: str, asked: dict[str, str]) -> SparkSession | None:
+def _take_session(master: str, asked: dict[str, str]) -> SparkSession | None:
     """Return the session of what has begun already; None: nothing has that serves."""
     if has_jvm() or (early := _EARLY.take((master, asked))) is None:
         return None

@@ -128,7 +128,7 @@ class SendPosition:
         """Return where a bucket's part begins."""
         return SendPosition(0, 0, 0, bucket.writer_id, bucket.sequence, bucket.log_end)
 
-    def after(self, rows: int, run_rows: int, sequence: int, log_end: int) -> SendPosition:
+    def advance(self, rows: int, run_rows: int, sequence: int, log_end: int) -> SendPosition:
         """Return the position when some rows of the run are in the log."""
         at = self.row + rows
         moved = replace(self, sequence=sequence, log_end=max(self.log_end, log_end))

@@ -129,14 +129,14 @@ class _NumberedSender:
                 attempts.restart()
             return found
 
-        def gone(batch: _NextBatch, error: NotFoundError) -> _Outcome:
+        def note_gone(batch: _NextBatch, error: NotFoundError) -> _Outcome:
             self._connection.forget_partitions(self._info)
-            described = self._described(batch.bucket, error)
+            described = self._describe_error(batch.bucket, error)
             if isinstance(error, PartitionNotFoundError):
                 return _Outcome(described)
             raise described from error
 
-        call: LeaderCall[_NextBatch, _Outcome] = LeaderCall(send, on_gone=gone)
+        call: LeaderCall[_NextBatch, _Outcome] = LeaderCall(send, on_gone=note_gone)
         return [each.answer for each in call_leaders(self._connection, batches, call, attempts)]
 
     def _send_once(self, gateway: TabletServerGateway, batches: Sequence[_NextBatch]) -> list[_Outcome | FlussError]:
@@ -163,13 +163,15 @@ class _NumberedSender:
             elif isinstance(answer, _REFUSALS):
                 found.append(_Outcome(answer))
             else:
-                found.append(answer if isinstance(answer, PASSING_ERRORS) else self._described(each.bucket, answer))
+                found.append(
+                    answer if isinstance(answer, PASSING_ERRORS) else self._describe_error(each.bucket, answer)
+                )
         return found
 
-    def _described(self, bucket: TableBucket, error: FlussError) -> FlussError:
+    def _describe_error(self, bucket: TableBucket, error: FlussError) -> FlussError:
         return type(error)(f"{self._what}, bucket {bucket}: {error}")
 
-    def written(self, bucket: TableBucket, start: int, writer_id: int) -> Iterator[tuple[int, int]]:
+    def written_batches(self, bucket: TableBucket, start: int, writer_id: int) -> Iterator[tuple[int, int]]:
         """Yield number and end offset of each batch of a writer that the cluster's log holds from an offset on.
 
         Batches that changed nothing leave no record, and may be left out.
@@ -287,7 +289,7 @@ class SinkResend:
             if answer < expected:
                 raise self._reused_number(each, position, f"log offset {expected} or a later one, found {answer}")
             number = following(position.sequence)
-            self._positions[batch.index] = position.after(batch.rows.num_rows, batch.run_rows, number, answer)
+            self._positions[batch.index] = position.advance(batch.rows.num_rows, batch.run_rows, number, answer)
             # Rows are sent only when it is noted that the first number is spent.
             return not position.sequence
         if isinstance(answer, RecordTooLargeError) and batch.rows.num_rows > 1:
@@ -331,18 +333,18 @@ class SinkResend:
 
     def _skip_written(self, each: IntentBucket, position: SendPosition) -> SendPosition:
         """Return the position behind those of its next batches that are in the log."""
-        ahead = self._written_ahead(each.bucket, position) if position.sequence else {}
+        ahead = self._find_written(each.bucket, position) if position.sequence else {}
         runs = _rows_of(each)
         for step in range(max(ahead, default=-1) + 1):
             end = ahead.get(step, position.log_end)
             rows = _rows_next(position, runs)
-            position = position.after(rows, runs[position.run], following(position.sequence), end)
+            position = position.advance(rows, runs[position.run], following(position.sequence), end)
         return position
 
-    def _written_ahead(self, bucket: TableBucket, position: SendPosition) -> dict[int, int]:
+    def _find_written(self, bucket: TableBucket, position: SendPosition) -> dict[int, int]:
         """Return which of the next batches are in the log: how many lie before each, and its end offset."""
         try:
-            written = list(self._sender.written(bucket, position.log_end, position.writer_id))
+            written = list(self._sender.written_batches(bucket, position.log_end, position.writer_id))
         except OffsetOutOfRangeError as error:
             raise CommitOutcomeUnknownError(
                 f"write to {self._info.path}, bucket {bucket}: the server has forgotten writer {position.writer_id} of this "

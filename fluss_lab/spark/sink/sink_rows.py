@@ -126,7 +126,7 @@ class RowForm:
             kept = pc.is_valid(writes)
             rows, writes = rows.filter(kept), writes.filter(kept)
         if rows.num_rows:
-            yield self._keyed(rows, writes)
+            yield self._key_rows(rows, writes)
 
     def _writes(self, symbols: pa.Array) -> pa.Int8Array:
         """Return what is done with each row; null for nothing."""
@@ -143,7 +143,7 @@ class RowForm:
             )
         return pa.array([_WRITES[symbol] for symbol in CHANGE_SYMBOLS], pa.int8()).take(places)
 
-    def _keyed(self, rows: pa.RecordBatch, writes: pa.Int8Array) -> pa.RecordBatch:
+    def _key_rows(self, rows: pa.RecordBatch, writes: pa.Int8Array) -> pa.RecordBatch:
         deletes = pc.equal(writes, int(ChangeType.DELETE))
         count = pc.sum(deletes).as_py()
         if count and DELETE_BEHAVIOR.of(self.info.descriptor.properties) == "disable":

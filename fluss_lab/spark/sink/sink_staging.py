@@ -134,9 +134,9 @@ class Stager:
             self._writer = pa.ipc.new_file(str(self._folder / self._name), self._form.schema)
         for piece in self._cut(rows):
             self._writer.write_batch(piece)
-            self._runs.append(StagedRun(*key, piece.num_rows, self._written(piece)))
+            self._runs.append(StagedRun(*key, piece.num_rows, self._write_rows(piece)))
 
-    def _written(self, rows: pa.RecordBatch) -> int:
+    def _write_rows(self, rows: pa.RecordBatch) -> int:
         if not self._form.keyed:
             return int(rows.num_rows)
         return int(pc.sum(pc.equal(rows.column(rows.num_columns - 1), int(ChangeType.UPDATE_AFTER))).as_py())

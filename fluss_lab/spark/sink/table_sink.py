@@ -153,11 +153,11 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
         query = query_id(self._checkpoint)
         with self._options.connect() as connection:
             commit = SinkCommit(connection, self._staging.form, self._folder, whole=self._is_whole)
-            commit.commit(batchId, _staged(messages), query)
+            commit.commit(batchId, _staged_files(messages), query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what tasks staged of a batch that failed. Spark calls it also when only the commit did."""
-        self._folder.abandon([each.name for each in _staged(messages)], _ABORT_WAIT_S)
+        self._folder.abandon([each.name for each in _staged_files(messages)], _ABORT_WAIT_S)
 
 
 class FlussBatchWriter(DataSourceArrowWriter):
@@ -192,7 +192,7 @@ class FlussBatchWriter(DataSourceArrowWriter):
         """Send what the tasks staged."""
         try:
             with self._options.connect() as connection:
-                SinkCommit(connection, self._staging.form, self._folder).commit(_SINGLE, _staged(messages), "")
+                SinkCommit(connection, self._staging.form, self._folder).commit(_SINGLE, _staged_files(messages), "")
         finally:
             shutil.rmtree(self._folder.path, ignore_errors=True)
 
@@ -201,7 +201,7 @@ class FlussBatchWriter(DataSourceArrowWriter):
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
     return [StagedFile.from_json(each.text) for each in messages if isinstance(each, StagedMessage)]
 
 

@@ -151,7 +151,7 @@ class _Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the read; return a partition for each task."""
         with self._options.connect() as connection:
-            head, shares = self._planned(TableReader(connection, self._options.table))
+            head, shares = self._plan(TableReader(connection, self._options.table))
         text = encode(head).decode()
         # Spark makes a partition of its own, None, of no partitions.
         return [TaskPartition(text, share) for share in shares] or [TaskPartition("", "")]
@@ -165,24 +165,24 @@ class _Reader(DataSourceReader):
         with Connection(lambda: self._address, self._options.client) as connection:
             pin_lake(connection, head.table, head.lake)
             source = TableSource(connection, head.table, None)
-            batches, schema = self._carried_out(source, head, partition.share)
+            batches, schema = self._carry_out(source, head, partition.share)
             target = arrow_schema(self._schema)
             for batch in rebatch(batches, schema):
                 yield cast_batch(batch.select(target.names), target)
 
     @abstractmethod
-    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
+    def _plan(self, reader: TableReader) -> tuple[_Head, list[str]]:
         """Return what all tasks share, and the share of each."""
 
     @abstractmethod
-    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    def _carry_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         """Return the batches of a share, in the table's own types, and their schema."""
 
 
 class TableRowsReader(_Reader):
     """Reads the rows of a table at one moment: the latest when it is planned, unless the options say which."""
 
-    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
+    def _plan(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name != SOURCE_COLUMN]
         scan = _scan(self._options, reader, columns, SOURCE_COLUMN in self._schema.names)
         plan, info, where = scan.plan(), scan.source.info, scan.selection.filter
@@ -197,7 +197,7 @@ class TableRowsReader(_Reader):
         head = _Head(info, columns or [info.schema.names[0]], where=text, limit=scan.limit, lake=lake)
         return head, [share.to_json() for share in shares]
 
-    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    def _carry_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         info = source.info
         where = None if head.where is None else filter_from_json(head.where, info.schema)
         columns = make_columns(info.schema, head.columns, SOURCE_COLUMN in self._schema.names)
@@ -208,7 +208,7 @@ class TableRowsReader(_Reader):
 class ChangelogReader(_Reader):
     """Reads a range of a table's changelog; without an end, up to the latest when it is planned."""
 
-    def _planned(self, reader: TableReader) -> tuple[_Head, list[str]]:
+    def _plan(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name not in _CHANGE_COLUMNS]
         log = _changelog(self._options, reader, columns)
         if (ranges := self._options.text(source_options.RANGES)) is not None:
@@ -219,7 +219,7 @@ class ChangelogReader(_Reader):
         head = _Head(log.source.info, columns, net=log.net, lake=changelog_lake(log.source, plan))
         return head, [ranges_to_json(ranges) for ranges in shares]
 
-    def _carried_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
+    def _carry_out(self, source: TableSource, head: _Head, share: str) -> tuple[Iterator[pa.RecordBatch], pa.Schema]:
         kind = NetChangelog if head.net else Changelog
         log = kind(source, None, None, None, head.columns)
         return (batch for part in ranges_from_json(share) for batch in log.read(part)), log.schema

@@ -71,7 +71,7 @@ class Share:
         parts = (
             BucketPart(
                 each.bucket, each.partition, each.start, each.lake_stop, each.stop,
-                _left(info, where, each.partition, each.bucket.bucket), tuple(islice(splits, each.files)),
+                _left_filter(info, where, each.partition, each.bucket.bucket), tuple(islice(splits, each.files)),
                 each.row_stop, each.live,
             )
             for each in value.parts
@@ -104,7 +104,7 @@ class _TaskShare(msgspec.Struct):
     splits: str
 
 
-def _left(info: TableInfo, where: Filter | None, partition: str | None, bucket: int) -> Filter | None:
+def _left_filter(info: TableInfo, where: Filter | None, partition: str | None, bucket: int) -> Filter | None:
     left = where.decide(known_values(info, partition, bucket)) if where is not None else None
     return left if isinstance(left, Filter) else None
 

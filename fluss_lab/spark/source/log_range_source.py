@@ -119,7 +119,7 @@ def _written_file(
 
 def _is_written(file: TailFile, source: TableSource, batches: Iterator[pa.RecordBatch], records: int | None) -> bool:
     try:
-        with source.watched("reading the log of {}"):
+        with source.watch("reading the log of {}"):
             return file.write(batches, records)
     except OSError:
         return False  # tasks need no disk

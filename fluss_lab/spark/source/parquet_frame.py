@@ -106,7 +106,7 @@ def parquet_frame(
     for field, each in zip(fields.fields, wanted, strict=True):
         column = jvm.column(frame, field.name)
         is_found_whole = field.name != each.name and isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
-        columns[each.name] = jvm.unpruned(column) if is_found_whole else column
+        columns[each.name] = jvm.keep_whole(column) if is_found_whole else column
     found = frame if where is None else jvm.where(frame, where(columns))
     return jvm.select(found, [jvm.rename(columns[name], name) for name in schema.names])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KEPT: Final = "_fluss_lab_jvm_columns"
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name as SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -37,13 +37,13 @@ class JvmColumns:
 
     def column(self, frame: DataFrame, name: str) -> Any:
         """Return a frame's column."""
-        return frame._jdf.col(quoted(name))
+        return frame._jdf.col(quote(name))
 
     def rename(self, column: Any, name: str) -> Any:
         """Return a column under a name, without metadata."""
         return getattr(column, "as")(name, self._no_metadata)
 
-    def unpruned(self, column: Any) -> Any:
+    def keep_whole(self, column: Any) -> Any:
         """Return a column of which Spark reads all of its fields or none.
 
         Of a column of which a query has some fields only Spark's scans forget the metadata, and with it the id that the

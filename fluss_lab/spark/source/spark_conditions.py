@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fluss_lab.read.filter import predicates as tree
 from fluss_lab.read.filter.filter_compiler import Filter
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.source.spark_columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -35,7 +35,7 @@ def _condition(node: tree.Predicate) -> Column:
         case tree.Compare():
             return _comparison(node)
         case tree.Among():
-            return _among(node)
+            return _membership(node)
         case tree.Null():
             column = _column(node.column)
             return column.isNotNull() if node.negated else column.isNull()
@@ -71,13 +71,13 @@ def _apply(node: tree.Applied) -> Column:
         return pa.array(mask)
 
     udf: Any = arrow_udf  # its types leave functions of any number of columns out
-    return cast("Column", udf(holds, "boolean")(*[F.col(quoted(name)) for name in names]))
+    return cast("Column", udf(holds, "boolean")(*[F.col(quote(name)) for name in names]))
 
 
 def _column(reference: tree.Reference) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    column = F.col(quoted(reference.path[0]))
+    column = F.col(quote(reference.path[0]))
     for name in reference.path[1:]:
         column = column.getField(name)
     return column
@@ -97,10 +97,10 @@ def _comparison(node: tree.Compare) -> Column:
     if node.operator in {">", ">="}:
         # Spark sorts NaN above all numbers; here, as in IEEE 754, it is neither above nor below.
         condition = condition & ~F.isnan(column)
-    return _kept_from_files(condition) if node.operator == "!=" or node.value.as_py() == 0 else condition
+    return _keep_from_files(condition) if node.operator == "!=" or node.value.as_py() == 0 else condition
 
 
-def _among(node: tree.Among) -> Column:
+def _membership(node: tree.Among) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     column = _column(node.column)
@@ -112,10 +112,10 @@ def _among(node: tree.Among) -> Column:
     found = ~found if node.negated else found
     if not pa.types.is_floating(node.column.type):
         return found
-    return _kept_from_files(found) if node.negated or any(value.as_py() == 0 for value in node.values) else found
+    return _keep_from_files(found) if node.negated or any(value.as_py() == 0 for value in node.values) else found
 
 
-def _kept_from_files(condition: Column) -> Column:
+def _keep_from_files(condition: Column) -> Column:
     """Keep a condition from being pushed to Parquet files.
 
     Their statistics leave NaN out, so what is true of NaN would lose it; and their readers distinguish -0.0 from 0.0, which

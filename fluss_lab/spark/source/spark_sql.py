@@ -19,9 +19,9 @@ from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
-from fluss_lab.spark.named_relations import NamedRelations, qualified
+from fluss_lab.spark.named_relations import NamedRelations, qualify
 from fluss_lab.spark.session.spark_errors import folded_errors
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.spark.statement_names import (
     QualifiedColumn,
@@ -29,7 +29,7 @@ from fluss_lab.spark.statement_names import (
     TableKey,
     names_in,
     parsed_plan,
-    substituted,
+    substitute,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def run_statement(
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
     points = {TablePath.parse(path): point for path, point in read_points.items()}
-    text = substituted(session, text)
+    text = substitute(session, text)
     lookups, args = _lookups_in(text, args)
-    named = text if lookups is None else lookups.rendered()
+    named = text if lookups is None else lookups.render()
     if points and (unnamed := set(points) - {_path_of(parts) for parts in named_tables(session, named)}):
         raise InvalidRequestError(
             f"sql: read points of {', '.join(sorted(map(str, unnamed)))}, which the statement does not name"
@@ -113,10 +113,10 @@ def run_statement(
             raise InvalidRequestError(
                 f"sql: lookup join with {'.'.join(join.path)}: expected a table of the lab by its path, as database.table"
             )
-        from fluss_lab.spark.lookup.lookup_relation import looked_up
+        from fluss_lab.spark.lookup.lookup_relation import look_up_relation
 
         is_fixed = is_past or as_of is not None or path in points or not is_stream
-        return looked_up(scan, join.hint, is_fixed=is_fixed)
+        return look_up_relation(scan, join.hint, is_fixed=is_fixed)
 
     with folded_errors(missing=missing):
         if lookups is None:
@@ -225,7 +225,7 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
 
         def call_of(key: TableKey, clauses: str) -> str:
             frame = _own_sql(session, f"select * from {views[key]}{clauses}") if clauses else frames[key]  # noqa: S608  # its author's own
-            return f"{relations.add(qualified(frame, [key[0]] * len(frame.columns)))}()"
+            return f"{relations.add(qualify(frame, [key[0]] * len(frame.columns)))}()"
 
         with folded_errors({view: ".".join(path) for (path, _, _), view in views.items()}):
             written = _rewrite(text, found, views, call_of)
@@ -298,7 +298,7 @@ def _rewrite(
         call_of: Returns what stands for a table whose columns keep both parts of the name, with the clauses behind it: SQL
             allows none (TABLESAMPLE) behind a call.
     """
-    contested = found.contested()
+    contested = found.contested_paths()
     edits: list[tuple[int, int, str]] = []
     for path in {path for path, _, _ in views} - contested:
         places = [_first_part(text, column) for column in found.columns if column.is_of(path)]
@@ -317,7 +317,7 @@ def _rewrite(
             continue
         edits.append((table.start, table.stop, view))
         if is_named:
-            edits.append((place, place, f" as {quoted(table.path[1])}"))
+            edits.append((place, place, f" as {quote(table.path[1])}"))
     # A plan may have what stands once in the text several times.
     for start, stop, new in sorted(set(edits), reverse=True):
         text = text[:start] + new + text[stop:]
@@ -327,10 +327,10 @@ def _rewrite(
 def _first_part(text: str, column: QualifiedColumn) -> tuple[int, int] | None:
     """Return where the first part of a column's name and its dot stand; None where the text does not show them."""
     first = None if column.start is None else _FIRST_PART.match(text, column.start)
-    return None if first is None or _unquoted(first["name"]) != column.path[0] else (first.start("part"), first.end())
+    return None if first is None or _unquote(first["name"]) != column.path[0] else (first.start("part"), first.end())
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 

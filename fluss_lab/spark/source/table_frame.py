@@ -37,7 +37,7 @@ from fluss_lab.spark.session.spark_session import as_active
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
 from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
-from fluss_lab.spark.source.spark_columns import quoted
+from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
 
@@ -90,7 +90,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
         frame = frame.orderBy(*_reading_order(scan.source.info)).limit(scan.limit)
     if scan.columns.with_source:
         names.append(SOURCE_COLUMN)
-    return frame if frame.columns == names else frame.select(*[F.col(quoted(name)) for name in names])
+    return frame if frame.columns == names else frame.select(*[F.col(quote(name)) for name in names])
 
 
 def _is_within(plan: Plan, limit: int) -> bool:
@@ -129,7 +129,7 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
         F.col("__offset").alias(LOG_OFFSET),
         F.col("__timestamp").alias(COMMIT_TIMESTAMP),
     ]
-    return frame.select(*columns, *[F.col(quoted(name)) for name in log.columns])
+    return frame.select(*columns, *[F.col(quote(name)) for name in log.columns])
 
 
 def stream_options(
@@ -191,7 +191,7 @@ def _reading_order(info: TableInfo) -> list[Column]:
 def _partition_name(info: TableInfo) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.concat_ws(PARTITION_SEPARATOR, *[F.col(quoted(name)) for name in info.descriptor.partitioned_by])
+    return F.concat_ws(PARTITION_SEPARATOR, *[F.col(quote(name)) for name in info.descriptor.partitioned_by])
 
 
 # -- the two parts ----------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def _frame(
         whole = frame if whole is None else whole.union(frame)
     assert whole is not None
     casts = {
-        field.name: F.col(quoted(field.name)).cast(field.dataType)
+        field.name: F.col(quote(field.name)).cast(field.dataType)
         for field, stored in zip(wanted.fields, schema.fields, strict=True)
         if field.dataType != stored.dataType
     }
@@ -310,7 +310,7 @@ def _clipped_frame(
     names = list(dict.fromkeys([*schema.names, *SYSTEM_TYPES, *source.info.descriptor.partitioned_by]))
     wider = stored_schema(_spark_schema(session, source.info, names))
     frame = parquet_frame(session, source, files, wider).where(" or ".join(conditions))
-    return frame.select(*[quoted(name) for name in schema.names])
+    return frame.select(*[quote(name) for name in schema.names])
 
 
 def _range_condition(info: TableInfo, part: BucketPart) -> str:
@@ -318,7 +318,7 @@ def _range_condition(info: TableInfo, part: BucketPart) -> str:
     if part.partition is not None:
         pairs = zip(info.descriptor.partitioned_by, partition_values(part.partition), strict=True)
         # Hexadecimal: whatever characters a value has, and however the session reads text literals.
-        terms += [f"{quoted(name)} = decode(X'{value.encode().hex()}', 'UTF-8')" for name, value in pairs]
+        terms += [f"{quote(name)} = decode(X'{value.encode().hex()}', 'UTF-8')" for name, value in pairs]
     return "(" + " and ".join(terms) + ")"
 
 
@@ -384,7 +384,7 @@ def _source_frame(
     }
     frame = session.read.format(FORMAT).schema(stored).options(**options).load()
     casts = {
-        field.name: F.col(quoted(field.name)).cast(field.dataType)
+        field.name: F.col(quote(field.name)).cast(field.dataType)
         for field, given in zip(wanted.fields, stored.fields, strict=True)
         if field.dataType != given.dataType
     }

@@ -31,7 +31,7 @@ from fluss_lab.testing.conformance.kit import (
 )
 
 
-def altered(info: TableInfo, **added: str) -> TableInfo:
+def alter(info: TableInfo, **added: str) -> TableInfo:
     """Return a table with columns added at its end."""
     schema = with_columns(info.schema, [(name, DataType.parse(text), None) for name, text in added.items()])
     return replace(info, schema_id=info.schema_id + 1, descriptor=replace(info.descriptor, schema=schema))
@@ -79,7 +79,7 @@ class CatalogConformance(LakeFormat):
         old = kit.table()
         first = kit.append(old, 3)
         stale = kit.write(old, [records(old, 2, 3)])
-        new = altered(old, extra="int", note="string")
+        new = alter(old, extra="int", note="string")
         kit.catalog.alter_table(new)
         kit.again().catalog.alter_table(new)
         kit.commit(old, stale)
@@ -99,9 +99,9 @@ class CatalogConformance(LakeFormat):
         """Columns of an alteration that was cut off go again, and their names are free, for any type."""
         old = kit.table()
         snapshot = kit.append(old, 2)
-        kit.catalog.alter_table(altered(old, extra="int"))
+        kit.catalog.alter_table(alter(old, extra="int"))
         kit.catalog.alter_table(old)
-        new = altered(old, extra="string")
+        new = alter(old, extra="string")
         kit.catalog.alter_table(new)
         assert kit.rows(new, snapshot)["extra"].to_pylist() == [None, None]
 

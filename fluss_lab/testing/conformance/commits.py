@@ -82,12 +82,12 @@ class CommitConformance(LakeFormat):
 
     def test_columns_that_changed_meanwhile_do_not_matter(self, kit: LakeKit) -> None:
         """The condition is the newest snapshot, not the table's definition."""
-        from fluss_lab.testing.conformance.catalogs import altered
+        from fluss_lab.testing.conformance.catalogs import alter
 
         info = kit.table()
         planned = kit.append(info, 1)
         written = kit.write(info, [records(info, 2, 1)])
-        kit.catalog.alter_table(altered(info, extra="int"))
+        kit.catalog.alter_table(alter(info, extra="int"))
         assert kit.rows(info, commit_at(kit, info, planned, written)).num_rows == 3
 
     def test_the_same_commit_again_is_the_snapshot_that_it_made(self, kit: LakeKit) -> None:

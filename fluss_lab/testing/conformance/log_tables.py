@@ -13,7 +13,7 @@ import pytest
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, LakeSnapshotNotFoundError
 from fluss_lab.lake import SYSTEM_FIELDS, FetchContext, LookupContext
 from fluss_lab.records import LogRecords
-from fluss_lab.testing.conformance.catalogs import altered
+from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.kit import (
     COLUMNS,
     EPOCH_MS,
@@ -129,7 +129,7 @@ class LogTableConformance(LakeFormat):
         versions = [info]
         for name, text in ALL_TYPES.items():
             if name != "id":
-                versions.append(altered(versions[-1], **{name: text}))
+                versions.append(alter(versions[-1], **{name: text}))
         for number in (0, 1, len(versions) - 1):
             if number:
                 kit.catalog.alter_table(versions[number])
@@ -241,7 +241,7 @@ class LogSourceConformance(LakeFormat):
         """Older records have null there."""
         old = kit.table()
         kit.append(old, 3)
-        new = altered(old, extra="int")
+        new = alter(old, extra="int")
         kit.catalog.alter_table(new)
         rows = pa.RecordBatch.from_pylist([row_of(3) | {"extra": 5}], new.schema.arrow_schema)
         snapshot = kit.commit(new, kit.write(new, [log_records(rows, 3)]))

@@ -79,9 +79,9 @@ class LookupKit:
         pool = pool.filter(_without_nulls(pool, join_keys))
         chosen = pool.take(pa.array([rng.randrange(pool.num_rows) for _ in range(count)], pa.int64()))
         batch = chosen.combine_chunks().to_batches()[0]
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self.wanted(join_keys))
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.wanted_schema(join_keys))
 
-    def expected(self, keys: pa.RecordBatch, columns: Sequence[str], rows: pa.Table | None = None) -> Answer:
+    def expected_answer(self, keys: pa.RecordBatch, columns: Sequence[str], rows: pa.Table | None = None) -> Answer:
         """Return what is to be found, by comparing values of Python."""
         rows = self.rows if rows is None else rows
         by_key: dict[str, list[str]] = {}
@@ -98,14 +98,14 @@ class LookupKit:
         made.use_secret(planned.secret())
         return made
 
-    def wanted(self, columns: Sequence[str]) -> pa.Schema:
+    def wanted_schema(self, columns: Sequence[str]) -> pa.Schema:
         """Return the schema of what is found."""
         return pa.schema([self.source.schema.field(name) for name in columns])
 
-    def found(self, function: LookupFunction, keys: pa.RecordBatch, columns: Sequence[str]) -> Answer:
+    def find_rows(self, function: LookupFunction, keys: pa.RecordBatch, columns: Sequence[str]) -> Answer:
         """Return what an open function finds."""
         is_unique = self.source.is_unique(keys.schema.names)
-        rows = rows_of(function, keys, self.wanted(columns), is_unique=is_unique)
+        rows = rows_of(function, keys, self.wanted_schema(columns), is_unique=is_unique)
         return Counter(zip(rows.positions.tolist(), _texts(rows.rows), strict=True))
 
     def partitioner(self, join_keys: Sequence[str]) -> InputDataPartitioner | None:
@@ -186,7 +186,7 @@ class LookupConformance(ABC):
         for join_keys in self.join_keys:
             keys = kit.keys(join_keys, rng)
             with opened(kit.function(join_keys, columns)) as function:
-                assert kit.found(function, keys, columns) == kit.expected(keys, columns)
+                assert kit.find_rows(function, keys, columns) == kit.expected_answer(keys, columns)
 
     def test_columns_come_as_they_are_wanted(self, kit: LookupKit, rng: random.Random) -> None:
         """Any columns in any order, those joined on among them or not."""
@@ -195,7 +195,7 @@ class LookupConformance(ABC):
             keys = kit.keys(join_keys, rng)
             for columns in (names[::-1], list(join_keys), names[:1], names[-1:], rng.sample(names, len(names))):
                 with opened(kit.function(join_keys, columns)) as function:
-                    assert kit.found(function, keys, columns) == kit.expected(keys, columns)
+                    assert kit.find_rows(function, keys, columns) == kit.expected_answer(keys, columns)
 
     def test_batches_of_any_size_find_the_same(self, kit: LookupKit, rng: random.Random) -> None:
         """Also a batch without keys, at the beginning and in between."""
@@ -206,9 +206,9 @@ class LookupConformance(ABC):
             found: Answer = Counter()
             with opened(kit.function(join_keys, columns)) as function:
                 for start, stop in pairwise(cuts):
-                    part = kit.found(function, keys.slice(start, stop - start), columns)
+                    part = kit.find_rows(function, keys.slice(start, stop - start), columns)
                     found.update({(position + start, row): count for (position, row), count in part.items()})
-            assert found == kit.expected(keys, columns)
+            assert found == kit.expected_answer(keys, columns)
 
     def test_only_keys_without_rows(self, kit: LookupKit, rng: random.Random) -> None:
         """A batch may find nothing at all."""
@@ -217,7 +217,7 @@ class LookupConformance(ABC):
             nobody = LookupKit(kit.source, kit.rows.slice(0, 0), kit.absent)
             keys = nobody.keys(join_keys, rng, 10)
             with opened(kit.function(join_keys, columns)) as function:
-                assert kit.found(function, keys, columns) == Counter()
+                assert kit.find_rows(function, keys, columns) == Counter()
 
     def test_a_function_is_closed_at_any_time(self, kit: LookupKit, rng: random.Random) -> None:
         """Before it is open, and twice; it counts in whole numbers what it did."""
@@ -225,7 +225,7 @@ class LookupConformance(ABC):
         function = kit.function(join_keys, columns)
         function.close()
         with opened(function):
-            kit.found(function, kit.keys(join_keys, rng), columns)
+            kit.find_rows(function, kit.keys(join_keys, rng), columns)
             counted = dict(function.counters())
         function.close()
         assert all(isinstance(name, str) and type(count) is int and count >= 0 for name, count in counted.items())
@@ -246,7 +246,7 @@ class LookupConformance(ABC):
             text, secret = portable_text(function), function.secret()
             assert not secret or json.dumps(secret)[1:-1] not in json.loads(text)["json"]
             asked.append((keys, {"function": text, "secret": secret}))
-            expected.append(kit.expected(keys, columns))
+            expected.append(kit.expected_answer(keys, columns))
             partitioner = kit.partitioner(join_keys)
             if partitioner is not None and partitioner.is_deterministic():
                 asked.append((keys, {"partitioner": portable_text(partitioner), "tasks": 7}))
@@ -260,7 +260,7 @@ class LookupConformance(ABC):
 
     def test_partitions_are_in_range_and_of_the_keys_alone(self, kit: LookupKit, rng: random.Random) -> None:
         """Whatever the number of tasks, the order of the rows and how they are batched."""
-        for join_keys, partitioner in self._partitioned(kit):
+        for join_keys, partitioner in self._partitioners(kit):
             keys = kit.keys(join_keys, rng)
             for tasks in TASKS:
                 numbers = partitions_of(partitioner, keys, tasks)
@@ -273,7 +273,7 @@ class LookupConformance(ABC):
     def test_tasks_of_a_custom_shuffle_find_what_one_task_finds(self, kit: LookupKit, rng: random.Random) -> None:
         """Each is asked for the keys that the partitioner gives it, also for none."""
         columns = kit.source.schema.names
-        for join_keys, partitioner in self._partitioned(kit):
+        for join_keys, partitioner in self._partitioners(kit):
             keys = kit.keys(join_keys, rng)
             for tasks in TASKS:
                 numbers = partitions_of(partitioner, keys, tasks)
@@ -282,9 +282,9 @@ class LookupConformance(ABC):
                     at = np.flatnonzero(numbers == index)
                     function = kit.function(join_keys, columns, is_custom_shuffle_enabled=True, parallelism=tasks)
                     with opened(function, index, tasks):
-                        part = kit.found(function, keys.take(pa.array(at)), columns)
+                        part = kit.find_rows(function, keys.take(pa.array(at)), columns)
                     found.update({(int(at[position]), row): count for (position, row), count in part.items()})
-                assert found == kit.expected(keys, columns)
+                assert found == kit.expected_answer(keys, columns)
 
     def test_without_a_custom_shuffle_any_task_finds_any_row(self, kit: LookupKit, rng: random.Random) -> None:
         """A hash of the join keys distributes the input, or nothing does: the partitioner was not used."""
@@ -293,7 +293,7 @@ class LookupConformance(ABC):
             keys = kit.keys(join_keys, rng)
             for index in (0, 3):
                 with opened(kit.function(join_keys, columns, parallelism=4), index, 4) as function:
-                    assert kit.found(function, keys, columns) == kit.expected(keys, columns)
+                    assert kit.find_rows(function, keys, columns) == kit.expected_answer(keys, columns)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class LookupConformance(ABC):
         keys = kit.keys(join_keys, rng)
         for point, rows in ((before, kit.rows), (after, after_rows), (before, kit.rows)):
             with opened(kit.function(join_keys, columns, is_stream=True), point=point) as function:
-                assert kit.found(function, keys, columns) == kit.expected(keys, columns, rows)
+                assert kit.find_rows(function, keys, columns) == kit.expected_answer(keys, columns, rows)
 
     def test_what_is_kept_for_the_next_micro_batch_is_never_wrong(
         self, kit: LookupKit, rng: random.Random, tmp_path: Path
@@ -331,9 +331,9 @@ class LookupConformance(ABC):
             keys = kit.keys(join_keys, rng)
             function = kit.function(join_keys, columns, is_stream=True)
             with opened(function, point=function.present_point(), folder=folder):
-                assert kit.found(function, keys, columns) == kit.expected(keys, columns, rows), step
+                assert kit.find_rows(function, keys, columns) == kit.expected_answer(keys, columns, rows), step
 
-    def _partitioned(self, kit: LookupKit) -> list[tuple[Sequence[str], InputDataPartitioner]]:
+    def _partitioners(self, kit: LookupKit) -> list[tuple[Sequence[str], InputDataPartitioner]]:
         """Return the join keys that a partitioner is defined for, with it; skip the test where there are none."""
         both = [(keys, partitioner) for keys in self.join_keys if (partitioner := kit.partitioner(keys)) is not None]
         if not both:

@@ -93,7 +93,7 @@ class ParquetLakeSource(LakeSource):
                 terms.append(pc.field(OFFSET_COLUMN) < stops.get(key, 0))
             if not self._table.is_log_table:
                 terms.append(pc.field(CHANGE_TYPE.name).isin(pa.array(_ADDS, CHANGE_TYPE.type)))
-            gone = self._ended(split, None if stops is None else stops.get(key, 0))
+            gone = self._ended_offsets(split, None if stops is None else stops.get(key, 0))
             if ended is not None and key in ended:
                 gone = np.union1d(gone, ended[key])
             path = Path(unquote(urlsplit(split.path).path))
@@ -104,7 +104,7 @@ class ParquetLakeSource(LakeSource):
                 if rows.num_rows:
                     yield split, rows.select(list(columns))
 
-    def _ended(self, split: LakeSplit, stop: int | None) -> NDArray[np.int64]:
+    def _ended_offsets(self, split: LakeSplit, stop: int | None) -> NDArray[np.int64]:
         """Return the offsets of the rows that the changes of a split's bucket end, those below a stop."""
         known = self._known
         if known is not None and known[0].deletes == split.deletes and known[1] == stop:

@@ -224,7 +224,7 @@ class TableMaintenance:
     def _commit(self, plan: CompactionPlan, results: Sequence[bytes]) -> CompactedFiles:
         """Commit; when it certainly did not happen the files are removed, when that is not known they stay."""
         try:
-            return self._lake.commit_compaction(plan, results, self._properties(self._known()))
+            return self._lake.commit_compaction(plan, results, self._properties(self._known_snapshot()))
         except CommitOutcomeUnknownError:
             raise
         except FlussError:
@@ -255,7 +255,7 @@ class TableMaintenance:
         started = time.perf_counter()
         self._scene.check_held()
         try:
-            known = self._known()
+            known = self._known_snapshot()
         except LakeSnapshotNotFoundError:
             return ExpiryReport(self._table.path, seconds=time.perf_counter() - started)
         moment = None if older_than_ms is None else self._clock.now_ms() - older_than_ms
@@ -311,7 +311,7 @@ class TableMaintenance:
         paths = self._lake.remove_orphan_files(older_than_ms=moment, dry_run=dry_run, ours_only=ours_only)
         return OrphanReport(self._table.path, tuple(paths), dry_run, time.perf_counter() - started)
 
-    def _known(self) -> LakeSnapshot:
+    def _known_snapshot(self) -> LakeSnapshot:
         return lake_snapshot(self._scene.connection, self._table.path, table_id=self._table.table_id)
 
 

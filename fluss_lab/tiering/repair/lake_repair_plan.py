@@ -198,12 +198,12 @@ class RepairPlanner:
             FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
         """
         newest_id = self._lake.current_snapshot_id()
-        known = self._known()
+        known = self._known_snapshot()
         self._ids = self._partition_ids(known)
         reason, offsets, starts = self._accept(known, newest_id)
         # What is not known of a bucket is not lost: no repair is planned around it.
         found = self._connection.admin().buckets(self._table)
-        statuses = {status.bucket: self._sound.get(status.bucket) or status.known() for status in found}
+        statuses = {status.bucket: self._sound.get(status.bucket) or status.require() for status in found}
         buckets = sorted({*statuses, *offsets, *known.offsets}, key=TableBucket.sort_key)
         repairs = [
             self._fit(bucket, statuses.get(bucket), offsets.get(bucket), starts.get(bucket, 0), known)
@@ -219,7 +219,7 @@ class RepairPlanner:
 
     # -- how far the lake is -------------------------------------------------------------------------------------------
 
-    def _known(self) -> LakeSnapshot:
+    def _known_snapshot(self) -> LakeSnapshot:
         try:
             return self._connection.admin().lake_snapshot(self._table.path, table_id=self._table.table_id)
         except LakeSnapshotNotFoundError:

@@ -195,7 +195,7 @@ class RoundPlanner:
         self._enumerator.renew(self._assignment)
         # After the snapshot: a partition that is dropped from the lake later makes a newer one, so that our commit fails.
         partitions = self._partitions(table)
-        known_id, known = self._registered(table, lake, partitions)
+        known_id, known = self._registered_snapshot(table, lake, partitions)
         return planned_id, partitions, known_id, known
 
     def _partitions(self, table: TableInfo) -> list[PartitionInfo]:
@@ -208,16 +208,16 @@ class RoundPlanner:
         """
         planned_id = lake.current_snapshot_id()
         self._enumerator.renew(self._assignment)
-        _, known = self._registered(table, lake, self._partitions(table))
+        _, known = self._registered_snapshot(table, lake, self._partitions(table))
         TieringCommitter(lake, self._assignment, uuid.uuid4().hex).fence(known, planned_id)
         self._must_fence = False
         failpoint("tiering.fence.after")
 
-    def _registered(
+    def _registered_snapshot(
         self, table: TableInfo, lake: LakeCommitter[Any, Any], partitions: Sequence[PartitionInfo]
     ) -> tuple[int | None, LakeOffsets]:
         """Return the snapshot and offsets that the cluster knows, once it knows what was committed and never registered."""
-        known_id, known = self._known(table)
+        known_id, known = self._known_snapshot(table)
         missing, merged = self._missing_snapshot(table, lake, partitions, known_id, known)
         if missing is None:
             return known_id, known
@@ -260,7 +260,7 @@ class RoundPlanner:
                     "tiered: restore the newer folder, or create the table anew"
                 )
 
-    def _known(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
+    def _known_snapshot(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:
         try:
             snapshot = lake_snapshot(self._connection, table.path, table_id=table.table_id)
         except LakeSnapshotNotFoundError:

@@ -19,7 +19,7 @@ from fluss_lab.errors import (
     error_code,
     error_from_code,
 )
-from fluss_lab.interrupts import Flag, Held, joined
+from fluss_lab.interrupts import Flag, Held, join_threads
 from fluss_lab.model import TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.round_report import TieringReport
@@ -91,7 +91,7 @@ class TieringSession:
             self._closing.set()
             with self._lock:
                 self._stream_closed.set()
-            joined([self._thread], CLOSE_TIMEOUT_S)
+            join_threads([self._thread], CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         attempts = self._connection.attempts("attach")
@@ -317,7 +317,7 @@ class TieringSourceEnumerator:
                 yield
             finally:
                 done.set()
-                joined([thread], JOIN_TIMEOUT_S)
+                join_threads([thread], JOIN_TIMEOUT_S)
         except BaseException as error:
             self.handle(FailedTieringEvent.of(assignment, error, None if facts is None else facts()))
             raise

@@ -265,7 +265,7 @@ class TieringSplitGenerator:
         for status in statuses:
             bucket = status.bucket
             if bucket.partition_id is None or bucket.partition_id in self._partitions:
-                found[bucket.partition_id].append(status.known())
+                found[bucket.partition_id].append(status.require())
             # Else it was dropped, or made since the partitions were listed.
         for partition_id, present in found.items():
             lags = [_Lag(status, self._start(status, tiered.get(status.bucket))) for status in present]
@@ -277,7 +277,7 @@ class TieringSplitGenerator:
                     self._table.path, None if partition_id is None else self._partitions[partition_id]
                 )
                 lags = [
-                    self._begun(lag, latest.get(lag.status.bucket.bucket)) if lag.status.bucket in cut_off else lag
+                    self._begin(lag, latest.get(lag.status.bucket.bucket)) if lag.status.bucket in cut_off else lag
                     for lag in lags
                 ]
             if lags := [lag for lag in lags if lag.snapshot is not None or lag.start < lag.status.end_offset]:
@@ -291,7 +291,7 @@ class TieringSplitGenerator:
     def _needs_snapshot(self, lag: _Lag) -> bool:
         return not self._table.is_log_table and lag.start > 0
 
-    def _begun(self, lag: _Lag, snapshot: KvSnapshot | None) -> _Lag:
+    def _begin(self, lag: _Lag, snapshot: KvSnapshot | None) -> _Lag:
         """Return a bucket whose log does not reach back to its begin, with the snapshot to begin with."""
         where = f"table {self._table.path} bucket {self._name(lag.status.bucket)}"
         if snapshot is None:

@@ -27,7 +27,7 @@ from fluss_lab.display import card, short
 from fluss_lab.errors import FlussError, InvalidRequestError, UnavailableError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_report import TieringReport
@@ -74,7 +74,7 @@ class RoundOutcome:
         return f"{self.table}: failed: {type(self.error).__name__}: {text[0] if text else ''}"
 
 
-@checked
+@check_arguments
 class TieringService:
     """Tiers every lake-enabled table of a cluster by its freshness, until it is stopped.
 

@@ -64,7 +64,7 @@ def troubles_of(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) ->
     return [each.text for each in bucket_troubles(statuses)]
 
 
-def given_up_of(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
+def given_up_lines(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[str]:
     """Return the ranges of logs that were given up, a line for each bucket, up to `TROUBLES_MAX`."""
     lines = []
     for info, buckets in statuses:

@@ -46,7 +46,7 @@ from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
 from fluss_lab.storage.file_store import ObjectPath, Place
 from fluss_lab.workbench.displays import Listing
-from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_of, table_statuses
+from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_lines, table_statuses
 from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
 from fluss_lab.workbench.lab_place import running_connection
 
@@ -127,7 +127,7 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
         connection: To its server, if there is one already.
     """
     yield from _machine()
-    yield _checked("options", lambda: _options(folder))
+    yield _check("options", lambda: _options(folder))
     yield from _files_with_secrets(folder)
     if not folder.exists():
         yield Check("folder", True, f"{folder} does not exist yet; it is created when a server starts")
@@ -143,7 +143,7 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
     yield from _scheduler(folder)
 
 
-def _checked(name: str, ask: Callable[[], str]) -> Check:
+def _check(name: str, ask: Callable[[], str]) -> Check:
     try:
         return Check(name, True, ask())
     except FlussError as error:
@@ -159,7 +159,7 @@ def _machine() -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0])
     for package in PACKAGES:
         yield _package(package)
-    yield _checked("java", _java)
+    yield _check("java", _java)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     enough = open_files in {resource.RLIM_INFINITY} or open_files >= OPEN_FILES_MIN
     yield Check("open files", enough, f"at most {open_files}, expected at least {OPEN_FILES_MIN} (ulimit -n)")
@@ -215,7 +215,7 @@ def _private(path: Path) -> Check:
 def _disks(folder: Path) -> Iterator[Check]:
     remote = _remote(folder)
     if remote is not None:
-        yield _checked("remote storage", lambda: _owned(folder, remote))
+        yield _check("remote storage", lambda: _check_owner(folder, remote))
     for name, place in (("disk", folder), ("remote disk", remote)):
         if (
             not isinstance(place, Path)
@@ -228,7 +228,7 @@ def _disks(folder: Path) -> Iterator[Check]:
         yield Check(name, free >= FREE_BYTES_MIN and os.access(place, os.W_OK), found)
 
 
-def _owned(folder: Path, remote: Place) -> str:
+def _check_owner(folder: Path, remote: Place) -> str:
     """Return that remote storage is there and the lab's own; whatever else it is, is an error."""
     values = metadata_values(folder, is_served=_holder(folder) is not None)
     if is_claimed(remote, values):
@@ -290,7 +290,7 @@ def _leftovers(folder: Path) -> Iterator[Check]:
 
 
 def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
-    yield _checked("server", lambda: _answering(folder, connection))
+    yield _check("server", lambda: _answering(folder, connection))
     try:
         found, running = cluster.read_discovery(folder), cluster.running_server(folder)
     except FlussError:
@@ -303,7 +303,7 @@ def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
         )  # fmt: skip
     if running is not None:
         try:
-            with _connected(folder, connection) as connected:
+            with _connect(folder, connection) as connected:
                 yield from _cluster_checks(connected, folder)
         except FlussError as error:  # it ended meanwhile
             yield Check("buckets", False, str(error), error_class=type(error).__name__)
@@ -317,7 +317,7 @@ def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
         )
 
 
-def _connected(folder: Path, connection: Connection | None) -> AbstractContextManager[Connection]:
+def _connect(folder: Path, connection: Connection | None) -> AbstractContextManager[Connection]:
     return running_connection(folder) if connection is None else nullcontext(connection)
 
 
@@ -355,7 +355,7 @@ def _bucket_checks(connection: Connection, folder: Path | None) -> Iterator[Chec
     except FlussError as error:
         yield Check("buckets", False, str(error), error_class=type(error).__name__)
         return
-    for given_up in given_up_of(statuses):
+    for given_up in given_up_lines(statuses):
         yield Check("buckets", True, f"given up because it could not be read: {given_up}", is_note=True)
     troubles = bucket_troubles(statuses)
     if not troubles:
@@ -382,7 +382,7 @@ def _answering(folder: Path, connection: Connection | None) -> str:
         return "none runs"
     if cluster.running_server(folder) is None:
         return f"process {found.servers[0].pid} was killed; the next process that opens the lab restarts it, and it recovers"
-    with _connected(folder, connection) as connected:
+    with _connect(folder, connection) as connected:
         connected.coordinator().describe_cluster(pb.DescribeClusterRequest())
     return f"process {found.servers[0].pid} answers"
 

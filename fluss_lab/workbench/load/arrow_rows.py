@@ -63,11 +63,11 @@ class ParquetFiles:
         self.count.read = 0
         for path in self._paths:
             with _named(path):
-                for batch in cast_batches(self._stored(path, columns), columns, _at_position):
+                for batch in cast_batches(self._stored_rows(path, columns), columns, _at_position):
                     self.count.read += batch.num_rows
                     yield batch
 
-    def _stored(self, path: Path, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
+    def _stored_rows(self, path: Path, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
         with parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             wanted = {column.position for column in columns}
@@ -122,14 +122,14 @@ class FrameRows:
     def examine(self, plan: ColumnPlan) -> list[LoadColumn]:
         """Return the columns with the types of their values, all of which are converted here."""
         columns = plan.of(_names(self._rows, self._title), self._title)
-        chosen = _chosen(self._rows, columns)
+        chosen = _choose(self._rows, columns)
         if isinstance(self._rows, pa.Table | pa.RecordBatch):
             typed = typed_columns(columns, self._rows.schema, self._title)
         else:
             untyped = [column for column in columns if column.type is None]
-            made = make_schema(schema_of(_chosen(self._rows, untyped))).columns if untyped else ()
+            made = make_schema(schema_of(_choose(self._rows, untyped))).columns if untyped else ()
             types = {column.name: column.type for column in made}
-            typed = [column.typed(column.type or types[column.name]) for column in columns]
+            typed = [column.with_type(column.type or types[column.name]) for column in columns]
         self._made = record_batches(chosen, make_schema({column.name: column.known_type for column in typed}))
         self.count.total = sum(batch.num_rows for batch in self._made)
         return typed
@@ -186,7 +186,9 @@ def typed_columns(columns: Sequence[LoadColumn], schema: pa.Schema, title: str) 
     for column in columns:
         found = schema.field(column.position).type
         try:
-            made.append(column.typed(DataType.from_arrow(_table_type(found)) if column.type is None else column.type))
+            made.append(
+                column.with_type(DataType.from_arrow(_table_type(found)) if column.type is None else column.type)
+            )
         except InvalidSchemaError as error:
             raise InvalidSchemaError(
                 f"{title}: column {column.source_name!r}: {error}; or leave it out by columns=[...]"
@@ -231,7 +233,7 @@ def _names(rows: Any, title: str) -> list[Any]:
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def _chosen(rows: Any, columns: Sequence[LoadColumn]) -> Any:
+def _choose(rows: Any, columns: Sequence[LoadColumn]) -> Any:
     """Return the columns wanted, in the same form, under their names in the table."""
     names = [column.name for column in columns]
     if hasattr(rows, "iloc"):

@@ -79,7 +79,9 @@ class CsvFiles:
                 else:
                     judge.add(self._without_nulls(batch.column(index)))
         self.count.total = self.count.read
-        typed = [c.typed(DataType("STRING") if j is None else j.type()) for c, j in zip(columns, judges, strict=True)]
+        typed = [
+            c.with_type(DataType("STRING") if j is None else j.type()) for c, j in zip(columns, judges, strict=True)
+        ]
         if any(column.required and judge is not None for column, judge in zip(typed, judges, strict=True)):
             for _ in self.batches(typed):
                 pass  # a null where none may be is found now, not when rows are written

@@ -52,14 +52,14 @@ class _Chunk:
     base: int
     data: bytes
 
-    def parsed(self, schema: pa.Schema | None) -> pa.Table:
+    def parse(self, schema: pa.Schema | None) -> pa.Table:
         """Return the rows; `schema`: only these columns, in these types.
 
         Raises:
             InvalidRecordError: A row is none, or not of the types; the text names it.
         """
         try:
-            return _parsed(self.data, schema)
+            return _parse(self.data, schema)
         except (pa.ArrowException, OSError) as error:
             text = str(error).removeprefix("JSON parse error: ")
             if _ROW.search(text):
@@ -71,13 +71,13 @@ class _Chunk:
     def _failing(self, schema: pa.Schema | None) -> int:
         lines = [line for line in self.data.split(b"\n") if line.strip(_SPACES)]
         try:
-            index = first_failing(len(lines), lambda start, stop: _parsed(b"\n".join(lines[start:stop]), schema))
+            index = first_failing(len(lines), lambda start, stop: _parse(b"\n".join(lines[start:stop]), schema))
         except ValueError:
             return self.base  # no row fails alone
         return self.base + index
 
 
-def _parsed(data: bytes, schema: pa.Schema | None) -> pa.Table:
+def _parse(data: bytes, schema: pa.Schema | None) -> pa.Table:
     return arrow_json.read_json(
         pa.BufferReader(data),
         arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -109,8 +109,8 @@ class JsonFiles:
         """Read all rows; return the columns with the types that all values have."""
         found = FoundTypes()
         for chunk in self._chunks():
-            if texts := found.add(chunk.parsed(None), chunk.path.name, chunk.base):
-                found.add_texts(chunk.parsed(texts))
+            if texts := found.add(chunk.parse(None), chunk.path.name, chunk.base):
+                found.add_texts(chunk.parse(texts))
         self.count.total = self.count.read
         if not found.names:
             raise InvalidRecordError(
@@ -120,7 +120,7 @@ class JsonFiles:
         made = []
         for column in columns:
             try:
-                made.append(column.typed(column.type or DataType.from_arrow(found.type(column.source_name))))
+                made.append(column.with_type(column.type or DataType.from_arrow(found.type(column.source_name))))
                 read_type(made[-1].known_type)
             except InvalidError as error:
                 raise InvalidSchemaError(f"{self.title}: column {column.source_name!r}: {error}") from error
@@ -146,7 +146,7 @@ class JsonFiles:
         """Yield all rows in the columns' names and types."""
         schema = pa.schema([pa.field(c.source_name, read_type(c.known_type)) for c in columns])
         for chunk in self._chunks():
-            yield from self._cast(chunk, chunk.parsed(schema).combine_chunks(), columns)
+            yield from self._cast(chunk, chunk.parse(schema).combine_chunks(), columns)
 
     def _cast(self, chunk: _Chunk, rows: pa.Table, columns: Sequence[LoadColumn]) -> Iterator[pa.RecordBatch]:
         def column_of(batch: pa.RecordBatch, column: LoadColumn) -> pa.Array:

@@ -24,7 +24,7 @@ from fluss_lab.workbench.load.text_values import (
     FLOAT_EXACT_MAX,
     TextTypes,
     exact_decimal,
-    lost_in_float,
+    float_loss_text,
     parsed_texts,
 )
 
@@ -70,9 +70,9 @@ class FoundTypes:
         """
         wanted = []
         for field in table.schema:
-            plain = _untimed(field.type)
+            plain = _untimed_type(field.type)
             before = self._types.get(field.name, plain)
-            self._types[field.name] = _joined(before, plain, f"{title}: column {field.name!r}", row)
+            self._types[field.name] = _join_types(before, plain, f"{title}: column {field.name!r}", row)
             leaves = list(_leaves(field.name, table.column(field.name)))
             if any(_has_large(leaf) for _, leaf in leaves):
                 self.large.add(field.name)
@@ -97,17 +97,17 @@ class FoundTypes:
 
     def type(self, name: str) -> pa.DataType:
         """Return the type of a column, as Arrow has it and a table may."""
-        return self._timed(name, self._types[name])
+        return self._timed_type(name, self._types[name])
 
-    def _timed(self, path: str, found: pa.DataType) -> pa.DataType:
+    def _timed_type(self, path: str, found: pa.DataType) -> pa.DataType:
         if pa.types.is_null(found):
             return pa.string()
         if pa.types.is_string(found) and path in self._texts:
             return self._texts[path].type().arrow()
         if pa.types.is_list(found):
-            return pa.list_(self._timed(f"{path}.{_ELEMENT}", found.value_type))
+            return pa.list_(self._timed_type(f"{path}.{_ELEMENT}", found.value_type))
         if pa.types.is_struct(found):
-            return pa.struct([(field.name, self._timed(f"{path}.{field.name}", field.type)) for field in found])
+            return pa.struct([(field.name, self._timed_type(f"{path}.{field.name}", field.type)) for field in found])
         return found
 
     def unknown(self, name: str, dtype: DataType) -> tuple[str, ...] | None:
@@ -115,7 +115,7 @@ class FoundTypes:
         return _unknown(self._types[name], dtype)
 
 
-def _joined(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa.DataType:
+def _join_types(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa.DataType:
     """Return the type that has the values of two parts of a file."""
     types = pa.types
     if one.equals(other) or types.is_null(other):
@@ -126,25 +126,25 @@ def _joined(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa.Dat
     if kinds == {"int64", "double"}:
         return pa.float64()
     if types.is_list(one) and types.is_list(other):
-        return pa.list_(_joined(one.value_type, other.value_type, what, row))
+        return pa.list_(_join_types(one.value_type, other.value_type, what, row))
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field.type for field in one}
         for field in other:
-            fields[field.name] = _joined(fields.get(field.name, field.type), field.type, what, row)
+            fields[field.name] = _join_types(fields.get(field.name, field.type), field.type, what, row)
         return pa.struct(list(fields.items()))
     raise InvalidSchemaError(
         f"{what}: its values are {one} before row {row} and {other} after it; make them of one type in the file"
     )
 
 
-def _untimed(found: pa.DataType) -> pa.DataType:
+def _untimed_type(found: pa.DataType) -> pa.DataType:
     """Return a type that Arrow found with texts for what it takes for times."""
     if pa.types.is_timestamp(found):
         return pa.string()
     if pa.types.is_list(found):
-        return pa.list_(_untimed(found.value_type))
+        return pa.list_(_untimed_type(found.value_type))
     if pa.types.is_struct(found):
-        return pa.struct([(field.name, _untimed(field.type)) for field in found])
+        return pa.struct([(field.name, _untimed_type(field.type)) for field in found])
     return found
 
 
@@ -257,11 +257,11 @@ def check_numbers(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, b
         return
     for index, row in enumerate(json_rows(data)):
         for column in suspects:
-            if (found := _lost(row.get(column.source_name), column.known_type, column.name)) is not None:
+            if (found := _lost_number(row.get(column.source_name), column.known_type, column.name)) is not None:
                 path, dtype, value = found
                 place = CellPosition(path, lambda at: base + at)
                 why = (
-                    lost_in_float(_float_of(value, dtype))
+                    float_loss_text(_float_of(value, dtype))
                     if dtype.name in _FLOATS
                     else "the value does not fit exactly"
                 )
@@ -295,7 +295,7 @@ def _may_have_long(data: bytes) -> bool:
     return b"0" * (_DECIMAL_DIGITS_MAX + 1) in signs or b"0e0" in signs or b"0e+" in signs
 
 
-def _lost(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] | None:
+def _lost_number(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] | None:
     """Return path, type and value of the first number within a value that is another number in its type."""
     inner: list[tuple[Any, DataType, str]] = []
     if dtype.name in _FLOATS and isinstance(value, int | Decimal):
@@ -309,7 +309,7 @@ def _lost(value: Any, dtype: DataType, path: str) -> tuple[str, DataType, Any] |
         inner = [(each, dtype.fields[0].type, f"{path}.{_ELEMENT}") for each in value]
     elif dtype.name == "ROW" and isinstance(value, dict):
         inner = [(value.get(field.name), field.type, f"{path}.{field.name}") for field in dtype.fields]
-    return next((found for each in inner if (found := _lost(*each)) is not None), None)
+    return next((found for each in inner if (found := _lost_number(*each)) is not None), None)
 
 
 def _float_of(value: float | Decimal, dtype: DataType) -> float:

@@ -43,7 +43,7 @@ class LoadColumn:
     type: DataType | None = None
     required: bool = False
 
-    def typed(self, found: DataType) -> LoadColumn:
+    def with_type(self, found: DataType) -> LoadColumn:
         """Return the column with the type found, unless it has one."""
         wanted = self.type or found
         return replace(self, type=wanted.with_nullable(not self.required))
@@ -130,8 +130,8 @@ class ColumnPlan:
         Raises:
             InvalidSchemaError, InvalidNameError: A name that cannot be, or is there twice, or not at all.
         """
-        targets = self._renamed(names, title)
-        wanted = range(len(targets)) if self.columns is None else self._chosen(targets, title)
+        targets = self._rename(names, title)
+        wanted = range(len(targets)) if self.columns is None else self._choose(targets, title)
         _check_names(names, targets, wanted, title)
         known = [targets[at] for at in wanted]
         if unknown := [name for name in [*self.types, *self.required] if name not in known]:
@@ -140,30 +140,32 @@ class ColumnPlan:
             self._check_existing(self.existing, known, title)
         return [LoadColumn(at, names[at], targets[at], *self._type(targets[at])) for at in wanted]
 
-    def _renamed(self, names: Sequence[str], title: str) -> list[str]:
+    def _rename(self, names: Sequence[str], title: str) -> list[str]:
         if self.rename is None:
             return list(names)
         if isinstance(self.rename, Mapping):
             if missing := [name for name in self.rename if name not in names]:
-                raise InvalidSchemaError(f"{title}: rename: no column {missing[0]!r}; the columns are {_listed(names)}")
+                raise InvalidSchemaError(
+                    f"{title}: rename: no column {missing[0]!r}; the columns are {_list_names(names)}"
+                )
             return [self.rename.get(name, name) for name in names]
         if len(self.rename) != len(names):
             raise InvalidSchemaError(
-                f"{title}: rename: expected a name for each of its {len(names)} columns ({_listed(names)}), "
+                f"{title}: rename: expected a name for each of its {len(names)} columns ({_list_names(names)}), "
                 f"found {len(self.rename)}"
             )
         return list(self.rename)
 
-    def _chosen(self, targets: Sequence[str], title: str) -> list[int]:
+    def _choose(self, targets: Sequence[str], title: str) -> list[int]:
         found = []
         for name in self.columns or ():
             count = targets.count(name)
             if count != 1:
                 what = f"{count} columns {name!r}; name them by rename=[...]" if count else f"no column {name!r}"
-                raise InvalidSchemaError(f"{title}: {what}; the columns are {_listed(targets)}")
+                raise InvalidSchemaError(f"{title}: {what}; the columns are {_list_names(targets)}")
             found.append(targets.index(name))
         if not found:
-            raise InvalidSchemaError(f"{title}: columns: expected at least one; there are {_listed(targets)}")
+            raise InvalidSchemaError(f"{title}: columns: expected at least one; there are {_list_names(targets)}")
         return found
 
     def _check_existing(self, existing: Schema, names: Sequence[str], title: str) -> None:
@@ -176,7 +178,7 @@ class ColumnPlan:
         required = [column.name for column in existing.columns if not column.type.nullable]
         if missing := [name for name in required if name not in names]:
             raise InvalidSchemaError(
-                f"{title}: column {missing[0]!r} is missing, which the table has as NOT NULL; found {_listed(names)}"
+                f"{title}: column {missing[0]!r} is missing, which the table has as NOT NULL; found {_list_names(names)}"
             )
 
     def _type(self, name: str) -> tuple[DataType | None, bool]:
@@ -187,7 +189,7 @@ class ColumnPlan:
         return self.types.get(name, default), name in self.required
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 

@@ -150,7 +150,7 @@ def _files(path: Path, name: str | None) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.exists():
-        raise NotFoundError(f"load: there is no file {path}{_beside(path)}")
+        raise NotFoundError(f"load: there is no file {path}{_folder_note(path)}")
     if not path.is_dir():
         raise InvalidRequestError(f"load: {path} is neither a file nor a folder")
     # Files that begin so are other programs' notes, or not complete.
@@ -167,7 +167,7 @@ def _files(path: Path, name: str | None) -> list[Path]:
     return found
 
 
-def _beside(path: Path) -> str:
+def _folder_note(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"; there is no folder {folder} either"

@@ -105,7 +105,7 @@ def load_table(connection: Connection, request: LoadRequest) -> LoadReport:
     info = _existing(connection, path)
     if info is not None:
         _check_existing(info, request)
-    source, columns = _examined(request, _plan(request, info))
+    source, columns = _examine(request, _plan(request, info))
     if info is None:
         info = _create(connection, path, request.definition, columns)
         created = True
@@ -116,7 +116,7 @@ def load_table(connection: Connection, request: LoadRequest) -> LoadReport:
     return LoadReport(path, source.title, rows, created, shown, time.monotonic() - started)
 
 
-def _examined(request: LoadRequest, plan: ColumnPlan) -> tuple[RowSource, list[LoadColumn]]:
+def _examine(request: LoadRequest, plan: ColumnPlan) -> tuple[RowSource, list[LoadColumn]]:
     with Waiting("reading the rows to be loaded"):  # of a Spark frame, that is when they are computed
         source = open_source(request.source, request.options)
     with Waiting(f"examining {source.title}", count=lambda: (source.count.read, source.count.total)):

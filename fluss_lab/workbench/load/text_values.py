@@ -113,11 +113,11 @@ def parsed_texts(values: pa.StringArray, dtype: DataType, place: CellPosition) -
             raise InvalidRecordError(f"column {place.column!r}: no {dtype}: {error}") from error
         raise place.refusal(index, dtype, values[index].as_py(), "the text is no such value") from error
     if pa.types.is_floating(made.type) and (lost := _first_lost(values, made)) is not None:
-        raise place.refusal(lost, dtype, values[lost].as_py(), lost_in_float(made[lost].as_py()))
+        raise place.refusal(lost, dtype, values[lost].as_py(), float_loss_text(made[lost].as_py()))
     return made
 
 
-def lost_in_float(made: float) -> str:
+def float_loss_text(made: float) -> str:
     """Return why a number that would be another one is refused, and what to do."""
     return f"as a float it would be {made!r}; a DECIMAL column, or one of texts, keeps it"
 

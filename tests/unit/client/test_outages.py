@@ -40,7 +40,7 @@ def make_table(connection: Connection, buckets: int = 1, **definition: Any) -> T
 def ids(connection: Connection, info: TableInfo, bucket: int = 0) -> list[int]:
     statuses = {each.bucket.bucket: each for each in connection.admin().buckets(info)}
     runs = read_range(
-        connection, info, TableBucket(info.table_id, None, bucket), 0, statuses[bucket].known().end_offset
+        connection, info, TableBucket(info.table_id, None, bucket), 0, statuses[bucket].require().end_offset
     )
     return [value for run in runs for value in run.rows.column("id").to_pylist()]
 
@@ -329,4 +329,4 @@ def test_a_writer_that_the_server_forgot_goes_on_under_another_id(tmp_path):
 
 
 def is_durable(connection: Connection, info: TableInfo) -> bool:
-    return all(each.known().durable_offset == each.known().end_offset for each in connection.admin().buckets(info))
+    return all(each.require().durable_offset == each.require().end_offset for each in connection.admin().buckets(info))

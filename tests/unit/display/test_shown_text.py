@@ -5,7 +5,7 @@ import doctest
 import pytest
 
 from fluss_lab.display import shown_text
-from fluss_lab.display.shown_text import ago, plural, short, shown, visible
+from fluss_lab.display.shown_text import ago, display_text, plural, short, visible
 from tests.unit.display.card_rules import HOSTILE, IDS
 
 
@@ -48,8 +48,8 @@ def test_ids_and_paths_keep_both_ends():
 
 
 def test_numbers_are_grouped_identifiers_are_not():
-    assert (shown(1234567), shown(1234567, grouped=False)) == ("1,234,567", "1234567")
-    assert (shown(None), shown(True), shown(0.5), shown("")) == ("–", "True", "0.5", "")
+    assert (display_text(1234567), display_text(1234567, grouped=False)) == ("1,234,567", "1234567")
+    assert (display_text(None), display_text(True), display_text(0.5), display_text("")) == ("–", "True", "0.5", "")
     assert (plural(0, "row"), plural(1, "row"), plural(2_000, "row")) == ("0 rows", "1 row", "2,000 rows")
 
 

@@ -18,7 +18,7 @@ PATH = TablePath("nyc", "flights")
 
 @pytest.mark.parametrize("text", [each for each in HOSTILE if "\ud800" not in each], ids=IDS[:-4] + IDS[-3:])
 def test_any_text_is_one_literal(text):
-    literal = code_lines.quoted(text)
+    literal = code_lines.python_literal(text)
     assert ast.literal_eval(literal) == text
     assert literal.isprintable()
 

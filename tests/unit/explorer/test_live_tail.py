@@ -162,7 +162,7 @@ def test_an_outage_loses_nothing_and_a_pause_stays_one(tmp_path, monkeypatch):
     """It lasts longer than a request waits for a server; what is written then is held, and shown when a person goes on."""
     monkeypatch.setattr(live_tail, "SILENT_S", 300.0)
     with ServerProcess(tmp_path / "lab", client={"client.request-timeout": "2s"}) as server:
-        lab = fl.Lab._at(LabPlace(server.connection, server.folder, None, {}))
+        lab = fl.Lab._from_place(LabPlace(server.connection, server.folder, None, {}))
         lab.create_database("shop")
         table = lab.create_table("shop.outlived", {"id": "int", "email": "string"}, buckets=2)
         model = ExplorerModel(lab, "lab")

@@ -13,7 +13,7 @@ def line(text):
 
 
 def said(limit, given):
-    kept = limit.bounded(given)
+    kept = limit.admit(given)
     assert kept["msg_type"] == kept["header"]["msg_type"] == "stream"
     return kept["content"]["text"]
 
@@ -21,13 +21,13 @@ def said(limit, given):
 def test_what_is_too_much_is_left_out_and_said_once_a_cell():
     limit = OutputLimit(1000)
     fits, small = line("x" * 800), line("y" * 50)
-    assert limit.bounded(fits) is fits
+    assert limit.admit(fits) is fits
     assert said(limit, line("z" * 800)) == "... left out from here: a notebook keeps 1000 B of outputs\n"
-    assert limit.bounded(line("z" * 800)) is None
-    assert limit.bounded(small) is small, "there is room for it"
+    assert limit.admit(line("z" * 800)) is None
+    assert limit.admit(small) is small, "there is room for it"
     limit.next_cell()
     assert "left out" in said(limit, message("display_data", data={"text/html": "z" * 800}, metadata={}))
-    assert limit.bounded(message("execute_result", data={"text/plain": "z" * 800})) is None
+    assert limit.admit(message("execute_result", data={"text/plain": "z" * 800})) is None
 
 
 def test_what_takes_no_room_is_always_kept():
@@ -41,14 +41,14 @@ def test_what_takes_no_room_is_always_kept():
         message("execute_input", code="x" * 200),
         message("comm_msg", data={"x": "y" * 200}),
     ):
-        assert limit.bounded(given) is given
+        assert limit.admit(given) is given
 
 
 def test_outputs_that_are_cleared_give_their_room_back():
     limit = OutputLimit(1000)
     for _ in range(10):
         shown = line("x" * 800)
-        assert limit.bounded(shown) is shown
-        assert limit.bounded(message("clear_output", wait=True))["msg_type"] == "clear_output"
+        assert limit.admit(shown) is shown
+        assert limit.admit(message("clear_output", wait=True))["msg_type"] == "clear_output"
     limit.next_cell()
-    assert limit.bounded(shown) is shown
+    assert limit.admit(shown) is shown

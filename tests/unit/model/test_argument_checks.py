@@ -12,10 +12,10 @@ import pytest
 
 from fluss_lab.errors import FlussError, InvalidNameError, InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import TableBucket, TablePath
-from fluss_lab.model.argument_checks import checked
+from fluss_lab.model.argument_checks import check_arguments
 
 
-@checked
+@check_arguments
 class Subject:
     def take(
         self,

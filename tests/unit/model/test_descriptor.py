@@ -36,14 +36,14 @@ def test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody():
     made = [replace(make_descriptor(SCHEMA), comment=comment) for comment in ("a", "b", "c" * (1 << 17))]
     texts = [json.dumps(each.to_json()).encode() for each in made]
     kept = DefinitionCache()
-    first = [kept.parsed(text) for text in texts]
+    first = [kept.parse(text) for text in texts]
     for descriptor in first:
         descriptor.properties["table.log.ttl"] = "1d"  # as whoever was given it may
-    again = [kept.parsed(text) for text in texts]
+    again = [kept.parse(text) for text in texts]
     assert again == made
     assert [one.schema is other.schema for one, other in zip(first, again, strict=True)] == [True, True, False]
     with pytest.raises(errors.InvalidSchemaError):
-        kept.parsed("{}")
+        kept.parse("{}")
 
 
 def test_key_and_partition_columns_become_not_null():

@@ -154,7 +154,7 @@ class Broken:
         self.truth = {bucket: self.read(bucket, 0, end) for bucket, end in self.ends().items()}
 
     def ends(self) -> dict[int, int]:
-        return {each.bucket.bucket: each.known().end_offset for each in self.connection.admin().buckets(self.info)}
+        return {each.bucket.bucket: each.require().end_offset for each in self.connection.admin().buckets(self.info)}
 
     def bucket(self, number: int) -> TableBucket:
         return TableBucket(self.info.table_id, None, number)

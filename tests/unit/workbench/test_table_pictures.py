@@ -9,7 +9,7 @@ from fluss_lab.tiering.round.round_report import TieringReport, TieringReports
 from fluss_lab.tiering.round.table_lag import LagSample
 from fluss_lab.workbench.table_pictures import (
     Band,
-    _summed,
+    _sum_bands,
     files_picture,
     lag_picture,
     offsets_picture,
@@ -59,10 +59,10 @@ def test_the_bands_of_so_many_buckets(count):
 
 
 def test_more_buckets_than_rows_are_sums():
-    by_partition = _summed([band(n, f"2013-{p:02d}") for p in range(12) for n in range(50)])
+    by_partition = _sum_bands([band(n, f"2013-{p:02d}") for p in range(12) for n in range(50)])
     assert [each.partition for each in by_partition] == [f"2013-{p:02d}" for p in range(12)]
     assert by_partition[0].lake_end == 50 * 900
-    beside = _summed([band(n) for n in range(1_001)])
+    beside = _sum_bands([band(n) for n in range(1_001)])
     assert len(beside) <= 400
     assert sum(each.log_end for each in beside) == sum(1_000 + n for n in range(1_001))
     drawn(offsets_picture("db.t", [band(n) for n in range(1_001)]))

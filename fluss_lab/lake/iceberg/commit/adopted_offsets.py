@@ -56,11 +56,11 @@ def taken_offsets(
         repeated, late = _of_bucket(lake, columns, state.data, ends.get(key))
         if len(repeated) or len(late):
             count = len(repeated) + len(late)
-            found.append(TakenOffsets(*key, _named(repeated), _named(late), count))
+            found.append(TakenOffsets(*key, _first_offsets(repeated), _first_offsets(late), count))
     return found
 
 
-def _named(offsets: NDArray[np.int64]) -> tuple[int, ...]:
+def _first_offsets(offsets: NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(int(each) for each in offsets[:_NAMED_MAX])
 
 

@@ -163,8 +163,8 @@ class SnapshotCommits:
         if loaded.metadata.current_snapshot_id is None:
             lake = with_first_snapshot(self._access, self._path, loaded)
         pauses = Retries.of(lake.properties, RETRY).pauses_s()
-        while (landed := self._landed(lake, planned, commit_id, on_moved)) is None:
-            staged = self._staged(lake, stage) if lake is not base else self._staged_on(lake, stage)
+        while (landed := self._landed_snapshot(lake, planned, commit_id, on_moved)) is None:
+            staged = self._stage(lake, stage) if lake is not base else self._stage_on(lake, stage)
             if staged is None:
                 lake = self._access.load_table(self._path)
                 continue
@@ -175,7 +175,7 @@ class SnapshotCommits:
                 return self._look_up(lake, planned, commit_id, refusal)
             # Looked at before anything is sent again: it may have landed though it was reported as failed.
             lake = self._load_after(refusal, commit_id)
-            if (landed := self._landed(lake, planned, commit_id, on_moved)) is not None:
+            if (landed := self._landed_snapshot(lake, planned, commit_id, on_moved)) is not None:
                 return landed
             if (pause_s := next(pauses, None)) is None:
                 raise CommitConflictError(f"{self._what}: nothing was committed: {refusal}; plan it again") from refusal
@@ -183,14 +183,14 @@ class SnapshotCommits:
             lake = self._load_after(refusal, commit_id)
         return landed
 
-    def _staged_on(self, base: Table, stage: Stage) -> StagedSnapshot | None:
+    def _stage_on(self, base: Table, stage: Stage) -> StagedSnapshot | None:
         """Return what is staged on top of a table that was loaded a while ago; None when that takes the table of now.
 
         Its files may have expired meanwhile, or the credentials that came with it; and what it sets among the properties
         is made of those that it had: a REST catalog does not compare them.
         """
         try:
-            staged = self._staged(base, stage)
+            staged = self._stage(base, stage)
         except FailpointError:
             raise
         except FlussError as error:
@@ -201,7 +201,7 @@ class SnapshotCommits:
             return None
         return staged
 
-    def _staged(self, lake: Table, stage: Stage) -> StagedSnapshot:
+    def _stage(self, lake: Table, stage: Stage) -> StagedSnapshot:
         try:
             return stage(lake)
         except FileNotFoundError as error:
@@ -235,7 +235,7 @@ class SnapshotCommits:
             return error
         return None
 
-    def _landed(self, lake: Table, planned: int | None, commit_id: str, on_moved: OnMoved) -> int | None:
+    def _landed_snapshot(self, lake: Table, planned: int | None, commit_id: str, on_moved: OnMoved) -> int | None:
         """Return the snapshot that our commit made already; None when it can be made on top of the table as it is.
 
         Raises:
@@ -255,7 +255,7 @@ class SnapshotCommits:
 
     def _refuse(self, lake: Table, newer: list[Snapshot]) -> None:
         check_no_foreign(self._path, lake, newer)
-        raise moved_on(self._what, newer)
+        raise moved_on_error(self._what, newer)
 
     def _confirm(self, snapshot_id: int, planned: int | None, commit_id: str) -> int:
         """Read the table again: what the catalog says must be what it holds."""
@@ -304,7 +304,7 @@ class SnapshotCommits:
             ) from cause or error
 
 
-def moved_on(what: str, newer: list[Snapshot]) -> CommitConflictError:
+def moved_on_error(what: str, newer: list[Snapshot]) -> CommitConflictError:
     """Return the error for a table that has snapshots, the newest first, that a commit's plan does not know."""
     return CommitConflictError(
         f"{what}: planned at snapshot {newer[-1].parent_snapshot_id}, but the newest is {newer[0].snapshot_id} now; nothing "

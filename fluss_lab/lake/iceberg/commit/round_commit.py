@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.errors import CommitOutcomeUnknownError, FlussError, InternalError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
-from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits, moved_on
+from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits, moved_on_error
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
@@ -116,7 +116,7 @@ class RowDelta:
             raise UnsupportedError(
                 f"{self._what}: the table's partition spec changed while {strange[0]} was written; plan again"
             )
-        placed = self._placed_for(lake, layout)
+        placed = self._place_deletes(lake, layout)
         summary, properties, tags = (
             (self._properties, {}, [])
             if self._table.is_log_table
@@ -150,7 +150,7 @@ class RowDelta:
             if self._io is not None and not delete_quietly(self._io, file.file_path):
                 _LOG.warning("%s: file %s could not be removed", self._what, file.file_path)
 
-    def _placed_for(self, lake: Table, layout: LakeLayout) -> _PlacedDeletes:
+    def _place_deletes(self, lake: Table, layout: LakeLayout) -> _PlacedDeletes:
         base = lake.metadata.current_snapshot_id
         if base not in self._placed:
             self._placed[base] = self._place(lake, layout, base)
@@ -272,7 +272,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
         """Let pass what left the rows as they were and is not ours; what is ours, this round was not planned with."""
         check_no_foreign(self._path, lake, newer)
         if any(is_ours(snapshot) for snapshot in newer):
-            raise moved_on(self._what, newer)
+            raise moved_on_error(self._what, newer)
 
     def abort(self, results: Sequence[IcebergWriteResult]) -> None:
         """Remove the files of write results that will not be committed, except those that a snapshot refers to.
@@ -321,7 +321,7 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
             TableNotFoundError: The lake table is gone.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
-        lake = self._access.rounds.planned(self._path)
+        lake = self._access.rounds.planned_table(self._path)
         if lake is None or not _has(lake, known_snapshot_id):
             lake = self._load()
         if known_snapshot_id is None:

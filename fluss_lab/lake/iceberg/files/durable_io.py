@@ -47,7 +47,7 @@ class DurableFileIO(PyArrowFileIO):
         return _StoreFile(self, location, place) if path is None else _DurableFile(location, path, place[0])
 
     def _initialize_fs(self, *place: Any, **named: Any) -> FileSystem:
-        return _opened_at_close(super()._initialize_fs(*place, **named), self.properties)
+        return _open_at_close(super()._initialize_fs(*place, **named), self.properties)
 
 
 class LakeStream(ABC):
@@ -183,7 +183,7 @@ class _StoreFile(PyArrowFile):
         return cast(OutputStream, StoreStream(native, self._io, self.location))
 
 
-def _opened_at_close(system: FileSystem, properties: Properties) -> FileSystem:
+def _open_at_close(system: FileSystem, properties: Properties) -> FileSystem:
     """Return a file system as it is, of S3 such that a small file is one request, not the three of an upload in parts."""
     # A strategy of retries is not among the arguments that Arrow gives back.
     if not isinstance(system, S3FileSystem) or S3_RETRY_STRATEGY_IMPL in properties:

@@ -13,7 +13,7 @@ from pyarrow.fs import FileType
 
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place, endpoint_of, local_path
-from fluss_lab.lake.iceberg.files.store_errors import is_missing, library_errors, read_error, said, write_error
+from fluss_lab.lake.iceberg.files.store_errors import is_missing, library_errors, read_error, safe_text, write_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -27,7 +27,7 @@ def file_title(io: FileIO | None, location: str) -> str:
         location: Where it is.
     """
     endpoint = None if io is None else endpoint_of(io.properties, location)
-    return f"lake file {location}" if endpoint is None else f"lake file {location} at {said(ValueError(endpoint))}"
+    return f"lake file {location}" if endpoint is None else f"lake file {location} at {safe_text(ValueError(endpoint))}"
 
 
 def reading_fault(

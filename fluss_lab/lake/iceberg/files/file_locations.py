@@ -83,18 +83,18 @@ def files_below(io: FileIO, folder: str) -> Iterator[ListedFile]:
         system, root = place
         for info in system.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True)):
             if info.type == pafs.FileType.File:
-                yield _listed(folder, root, info.path, info.mtime)
+                yield _listed_file(folder, root, info.path, info.mtime)
     elif (get_fs := getattr(io, "get_fs", None)) is not None:
         scheme, _, root = PyArrowFileIO.parse_location(folder, io.properties)
         for path, details in get_fs(scheme).find(root, detail=True).items():
-            yield _listed(folder, root, path, _modified(details))
+            yield _listed_file(folder, root, path, _modified_time(details))
     else:
         raise UnsupportedError(
             f"files under {folder}: {type(io).__name__} offers no listing; use pyiceberg's Arrow or fsspec file access"
         )
 
 
-def _listed(folder: str, root: str, path: str, modified: datetime | float | None) -> ListedFile:
+def _listed_file(folder: str, root: str, path: str, modified: datetime | float | None) -> ListedFile:
     below = path.lstrip("/").removeprefix(root.strip("/")).lstrip("/")
     if modified is None:
         # Of unknown age: as if it had just been written, so that it stays.
@@ -103,5 +103,5 @@ def _listed(folder: str, root: str, path: str, modified: datetime | float | None
     return ListedFile(f"{folder}/{below}", int(seconds * 1000))
 
 
-def _modified(details: dict[str, Any]) -> datetime | float | None:
+def _modified_time(details: dict[str, Any]) -> datetime | float | None:
     return next((details[key] for key in ("mtime", "LastModified", "updated", "last_modified") if key in details), None)

@@ -160,13 +160,15 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, library_errors()):
         return _library_error(f"{what}: the catalog", error)
     if isinstance(error, RequestException):
-        return ServerUnavailableError(f"{what}: the catalog does not answer: {said(error)}; try again when it runs")
+        return ServerUnavailableError(
+            f"{what}: the catalog does not answer: {safe_text(error)}; try again when it runs"
+        )
     if isinstance(error, DBAPIError):
         return _database_error(what, error.orig or error)
     if isinstance(error, ArgumentError):
-        return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {said(error)}")
+        return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {safe_text(error)}")
     if isinstance(error, SQLAlchemyError):
-        return StorageError(f"{what}: the catalog's database failed: {said(error)}")
+        return StorageError(f"{what}: the catalog's database failed: {safe_text(error)}")
     return _rest_error(what, error)
 
 
@@ -192,7 +194,7 @@ def sql_state(cause: BaseException) -> str:
 
 def _database_error(what: str, cause: BaseException) -> FlussError:
     if not isinstance(cause, sqlite3.Error):
-        return _server_error(what, sql_state(cause), said(cause))
+        return _server_error(what, sql_state(cause), safe_text(cause))
     # Without a code: text that is none.
     code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if (code & 0xFF) in _SQLITE_DAMAGED:
@@ -217,7 +219,7 @@ def _server_error(what: str, state: str, text: str) -> FlussError:
     return ServerUnavailableError(f"{who} does not answer: {text}; try again when it runs")
 
 
-def said(error: BaseException) -> str:
+def safe_text(error: BaseException) -> str:
     """Return an error's text as messages have it: without passwords in addresses, and no whole page of a proxy."""
     text = " ".join(mask_secret("", str(error)).split())
     return text if len(text) <= SAID_MAX else f"{text[:SAID_MAX]}..."
@@ -229,11 +231,13 @@ def _rest_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, exceptions.CommitFailedException | exceptions.CommitStateUnknownException):
         return None
     if isinstance(error, exceptions.AuthorizationExpiredError):
-        return AuthenticationError(f"{what}: the catalog's credentials have expired: {said(error)}")
+        return AuthenticationError(f"{what}: the catalog's credentials have expired: {safe_text(error)}")
     if isinstance(error, exceptions.TooManyRequestsError):
-        return ResourceExhaustedError(f"{what}: the catalog is asked too often: {said(error)}; try again later")
+        return ResourceExhaustedError(f"{what}: the catalog is asked too often: {safe_text(error)}; try again later")
     if isinstance(error, exceptions.BadRequestError):
-        return InvalidRequestError(f"{what}: the catalog refused the request: {said(error)}")
+        return InvalidRequestError(f"{what}: the catalog refused the request: {safe_text(error)}")
     if isinstance(error, exceptions.RESTError):
-        return ServerUnavailableError(f"{what}: the catalog failed: {type(error).__name__}: {said(error)}; try again")
+        return ServerUnavailableError(
+            f"{what}: the catalog failed: {type(error).__name__}: {safe_text(error)}; try again"
+        )
     return None

@@ -99,7 +99,7 @@ class _Rewrite:
     def run(self) -> CompactedBucket:
         """Write what is to be written."""
         bucket = self._bucket
-        chosen = self._chosen()
+        chosen = self._chosen_positions()
         new_data: list[DataFile] = []
         for low, high in _runs(chosen):
             new_data += self._write_data(bucket.data[low:high])
@@ -126,7 +126,7 @@ class _Rewrite:
 
     # -- data files ----------------------------------------------------------------------------------------------------
 
-    def _chosen(self) -> set[int]:
+    def _chosen_positions(self) -> set[int]:
         """Return the positions of the data files that are rewritten."""
         bucket = self._bucket
         if not bucket.drops:
@@ -147,7 +147,7 @@ class _Rewrite:
             return False
         reader = LiveReader(self._io, self._columns, None, None)
         return any(
-            bool(self._keys.deleted(rows, file.data_sequence_number).any())
+            bool(self._keys.deleted_mask(rows, file.data_sequence_number).any())
             for rows in reader.read([file], self._keys.names)
         )
 
@@ -160,7 +160,7 @@ class _Rewrite:
         settings = ParquetSettings.of(target.table.properties)
         names = [field.name for field in self._scope.fields.fields]
         rows = reader.read(files, self._columns.schema.names)
-        for group in _gathered(self._ascending(rows), settings.row_group_rows, settings.row_group_bytes):
+        for group in _gather(self._ascending(rows), settings.row_group_rows, settings.row_group_bytes):
             writer.append_lake_rows(group.rename_columns(names))
             failpoint("maintenance.compact.after_group")
         written = writer.finish()
@@ -289,7 +289,7 @@ def _without(run: tuple[int, int], data: Sequence[LakeFile], bare: set[str]) -> 
     return [part for part in parts if len(part) > 1 or (len(part) == 1 and whole == 1)]
 
 
-def _gathered(rows: Iterator[pa.Table], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
+def _gather(rows: Iterator[pa.Table], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
     """Yield rows in pieces of about a row group's size."""
     held: list[pa.Table] = []
     count = size_bytes = 0

@@ -79,7 +79,7 @@ class CompactionPolicy:
         """Return what is worth doing with a bucket; None for nothing."""
         sizes = [file.file.file_size_in_bytes for file in state.data]
         runs = packing_runs(sizes, self.target_bytes, force=self.force)
-        merge = self._merged(state)
+        merge = self._merged_deletes(state)
         drops = self._drops(state)
         by_key = any(delete.is_equality for delete in state.deletes)
         if by_key and not drops:
@@ -105,7 +105,7 @@ class CompactionPolicy:
         # More than a fifth of all rows: then more than a fifth of some file's.
         return self.may_drop and (by_position > DIRTY_SHARE * rows or (bool(by_key) and many_keys))
 
-    def _merged(self, state: BucketFiles) -> list[int]:
+    def _merged_deletes(self, state: BucketFiles) -> list[int]:
         """Return which position-delete files are put together."""
         small = [
             index
@@ -189,14 +189,14 @@ def compaction_tasks(
     found = [policy.bucket(key, each, sequence_number) for key, each in state.items()]
     buckets = sorted((each for each in found if each is not None), key=lambda each: each.size_bytes, reverse=True)
     if not policy.force:
-        buckets = _limited(buckets)
+        buckets = _limit(buckets)
     if not buckets:
         return ()
     scope = CompactionScope.of(uuid.uuid4().hex, WriteTarget.of(checked_layout(table, lake), lake), lake)
     return tuple(CompactionTask(scope, each).to_plain() for each in buckets)
 
 
-def _limited(buckets: Sequence[BucketCompaction]) -> list[BucketCompaction]:
+def _limit(buckets: Sequence[BucketCompaction]) -> list[BucketCompaction]:
     """Return the buckets of which rows are dropped, as that is seldom allowed, and of the others so many as are allowed."""
     taken = [each for each in buckets if each.drops]
     keeping = [each for each in buckets if not each.drops]

@@ -164,9 +164,9 @@ def plan_expiry(lake: Table, limits: ExpiryLimits) -> ExpiryPlan:
     kept = set(limits.protected)
     for name, ref in metadata.refs.items():
         if name == MAIN_BRANCH:
-            kept.update(_kept_of_line(metadata, ref.snapshot_id, limits))
+            kept.update(_kept_snapshots(metadata, ref.snapshot_id, limits))
         elif ref.snapshot_ref_type == SnapshotRefType.BRANCH:
-            kept.update(_kept_of_line(metadata, ref.snapshot_id, _limits_of(ref, limits)))
+            kept.update(_kept_snapshots(metadata, ref.snapshot_id, _limits_of(ref, limits)))
         elif name not in tags:
             kept.add(ref.snapshot_id)
     line = {snapshot.snapshot_id for snapshot in ancestors(metadata, metadata.current_snapshot_id)}
@@ -203,7 +203,7 @@ def _is_over(name: str, ref: SnapshotRef, limits: ExpiryLimits) -> bool:
     return ref.max_ref_age_ms is not None and time_ms is not None and limits.now_ms - time_ms > ref.max_ref_age_ms
 
 
-def _kept_of_line(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits) -> Iterator[int]:
+def _kept_snapshots(metadata: TableMetadata, newest_id: int, limits: ExpiryLimits) -> Iterator[int]:
     """Yield the snapshots of a branch that stay: from its newest on, one after another."""
     line = list(ancestors(metadata, newest_id))
     oldest_protected = max((at for at, each in enumerate(line) if each.snapshot_id in limits.protected), default=-1)

@@ -111,7 +111,7 @@ class SnapshotExpiry:
         """
         properties = {} if starts == table_starts(lake) else {REPLAY_START_PROPERTY: write_starts(starts)}
         state = MaintenanceState.of(lake.properties)
-        if over := {*plan.tags.values(), *_untagged(lake, state)} & set(state.retired):
+        if over := {*plan.tags.values(), *_untagged_compactions(lake, state)} & set(state.retired):
             properties |= state.without(over).to_properties()
         if not self._table.is_log_table:
             left = {snapshot_id for name, snapshot_id in tagged_snapshots(lake).items() if name not in plan.tags}
@@ -192,7 +192,7 @@ class SnapshotExpiry:
         if self._table.is_log_table:
             return starts
         state = MaintenanceState.of(lake.properties)
-        partitions = PartitionHistory.until(
+        partitions = PartitionHistory.read_history(
             lake, self._table.path, lake.metadata.current_snapshot(), self._partition_ids
         )
         for snapshot_id in plan.tags.values():
@@ -200,7 +200,7 @@ class SnapshotExpiry:
             # Of another engine's compaction it is not known which buckets it was.
             buckets = None if found is None else found.buckets
             starts = merge_starts(starts, self._ends_at(lake, snapshot_id, buckets, partitions))
-        for retirement in _untagged(lake, state).values():
+        for retirement in _untagged_compactions(lake, state).values():
             if (later := _first_since(lake, retirement.sequence_number)) is not None:
                 starts = merge_starts(starts, self._ends_at(lake, later, retirement.buckets, partitions))
         # What is known of a partition that was dropped does not count for another of its name.
@@ -253,7 +253,7 @@ class SnapshotExpiry:
                 )  # fmt: skip
 
 
-def _untagged(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:
+def _untagged_compactions(lake: Table, state: MaintenanceState) -> dict[int, Retirement]:
     """Return the compactions whose tag is gone and not by us: another engine's expiry removes tags whose time is over."""
     tagged = tagged_snapshots(lake).values()
     return {snapshot_id: each for snapshot_id, each in state.retired.items() if snapshot_id not in tagged}

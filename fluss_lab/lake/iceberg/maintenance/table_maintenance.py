@@ -67,7 +67,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
 
     def begin_after(self, snapshot_id: int | None) -> None:
         """Begin with the table as the round left it, if its newest snapshot was the given one."""
-        self._begun = self._access.rounds.left(self._table.path, snapshot_id)
+        self._begun = self._access.rounds.left_table(self._table.path, snapshot_id)
 
     # -- compaction ----------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Places:
     before: tuple[Path, ...]
     now: Path
 
-    def moved(self, name: str) -> str:
+    def move(self, name: str) -> str:
         """Return a path or URI, as it is from now on; one of elsewhere stays."""
         if any(name.startswith(form.format(self.now)) for form in _FORMS):
             return name
@@ -156,7 +156,7 @@ def _relocate_deletes(manifest: Path, places: Places) -> int:
         file = record.get("data_file")
         if file is None or _plain(file.get("content", 0)) != _POSITION_DELETES:
             continue
-        path = places.local(places.moved(_plain(file["file_path"]).decode()))
+        path = places.local(places.move(_plain(file["file_path"]).decode()))
         if path is None or not path.is_relative_to(places.now) or not path.exists():
             continue  # elsewhere, or expired and removed
         if _plain(file["file_format"]).upper() != b"PARQUET":
@@ -190,7 +190,7 @@ def _has_old_paths(source: pq.ParquetFile, column: int, places: Places) -> bool:
     name = source.schema_arrow.names[column]
     for group in range(source.num_row_groups):
         for value in pc.unique(source.read_row_group(group, columns=[name]).column(0)).to_pylist():
-            if value not in {None, NO_PATH} and places.moved(value) != value:
+            if value not in {None, NO_PATH} and places.move(value) != value:
                 return True
     return False
 
@@ -205,7 +205,7 @@ def _write_moved(source: pq.ParquetFile, column: int, places: Places, target: Pa
         for group in range(source.num_row_groups):
             table = source.read_row_group(group)
             paths = table.column(column).cast(pa.string())
-            known = {value: places.moved(value) for value in pc.unique(paths).to_pylist() if value is not None}
+            known = {value: places.move(value) for value in pc.unique(paths).to_pylist() if value is not None}
             moved = pa.array([None if value is None else known[value] for value in paths.to_pylist()], pa.string())
             writer.write_table(table.set_column(column, schema.field(column), moved.cast(schema.field(column).type)))
     seal_parquet(target, name)
@@ -268,7 +268,7 @@ def _change_list(parsed: AvroFile, places: Places) -> bool:
 
 def _move(record: dict[str, Any], name: str, places: Places) -> bool:
     old = _plain(record.get(name))
-    if old is None or (new := places.moved(old.decode()).encode()) == old:
+    if old is None or (new := places.move(old.decode()).encode()) == old:
         return False
     record[name] = _as(record[name], new)
     return True
@@ -293,7 +293,7 @@ def _move_bounds(file: dict[str, Any], name: str, places: Places) -> bool:
             continue
         old = entry["value"]
         text = old.decode(errors="replace")
-        if (moved := places.moved(text)) != text:
+        if (moved := places.move(text)) != text:
             entry["value"] = moved.encode()
             changed = True
         elif not any(text.startswith(form.format(places.now)) for form in _FORMS) and text != NO_PATH:
@@ -328,7 +328,7 @@ def _relocate_metadata(path: Path, places: Places) -> bool:
 def _moved_strings(value: Any, places: Places) -> Any:
     match value:
         case str():
-            return places.moved(value)
+            return places.move(value)
         case list():
             return [_moved_strings(each, places) for each in value]
         case dict():
@@ -357,7 +357,7 @@ def _move_columns(db: sqlite3.Connection, table: str, columns: Sequence[str], pl
     changed = 0
     names = ", ".join(columns)
     for rowid, *values in db.execute(f"SELECT rowid, {names} FROM {table}").fetchall():  # noqa: S608 - constants
-        moved = [None if value is None else places.moved(value) for value in values]
+        moved = [None if value is None else places.move(value) for value in values]
         if moved != values:
             assignments = ", ".join(f"{column} = ?" for column in columns)
             db.execute(f"UPDATE {table} SET {assignments} WHERE rowid = ?", (*moved, rowid))  # noqa: S608 - constants

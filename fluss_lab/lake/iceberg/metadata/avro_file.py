@@ -84,7 +84,7 @@ class AvroFile:
             body = bytearray()
             for value in values:
                 form.put(body, form.schema, value)
-            _put_block(out, len(values), _compressed(bytes(body), self._codec), self.sync)
+            _put_block(out, len(values), _compress(bytes(body), self._codec), self.sync)
         return seal_avro(bytes(out)) if AVRO_KEY in self.header else bytes(out)
 
 
@@ -147,7 +147,7 @@ def _raw(data: bytes) -> tuple[dict[str, bytes], bytes, list[tuple[int, bytes]]]
     blocks = []
     while reader.position < len(data):
         number = reader.long()
-        blocks.append((number, _decompressed(reader.take_bytes(), codec)))
+        blocks.append((number, _decompress(reader.take_bytes(), codec)))
         if reader.take(_SYNC_BYTES) != sync:
             raise ValueError(f"a block does not end where it should, at byte {reader.position}")
     check_avro(data, header, sync)
@@ -224,7 +224,9 @@ class _Form:
             return branch, self.take(reader, schema[branch])
         if isinstance(schema, str):
             return (
-                self._take_primitive(reader, schema) if schema in _PRIMITIVES else self.take(reader, self._of(schema))
+                self._take_primitive(reader, schema)
+                if schema in _PRIMITIVES
+                else self.take(reader, self._named_form(schema))
             )
         match schema["type"]:
             case "record":
@@ -269,7 +271,7 @@ class _Form:
             if schema in _PRIMITIVES:
                 _put_primitive(out, schema, value)
             else:
-                self.put(out, self._of(schema), value)
+                self.put(out, self._named_form(schema), value)
             return
         match schema["type"]:
             case "record":
@@ -290,7 +292,7 @@ class _Form:
         _put_bytes(out, key)
         self.put(out, schema, value)
 
-    def _of(self, name: str) -> Any:
+    def _named_form(self, name: str) -> Any:
         return self._named[name.rpartition(".")[2]] if name not in self._named else self._named[name]
 
 
@@ -341,7 +343,7 @@ def _put_bytes(out: bytearray, value: bytes) -> None:
     out += value
 
 
-def _decompressed(data: bytes, codec: str) -> bytes:
+def _decompress(data: bytes, codec: str) -> bytes:
     match codec:
         case "null":
             return data
@@ -366,7 +368,7 @@ def _snappy_size(data: bytes) -> int:
         position, shift = position + 1, shift + 7
 
 
-def _compressed(data: bytes, codec: str) -> bytes:
+def _compress(data: bytes, codec: str) -> bytes:
     match codec:
         case "deflate":
             packer = zlib.compressobj(wbits=_RAW_DEFLATE)

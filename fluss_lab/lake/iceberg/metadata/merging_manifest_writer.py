@@ -153,7 +153,7 @@ class ManifestFiles:
         parent = self._metadata.current_snapshot()
         known = self._entries.manifests(self._lake.io, parent) if parent is not None else ()
         groups: dict[tuple[ManifestContent, int], list[_ManifestDraft]] = defaultdict(list)
-        for key, added in self._added(changes).items():
+        for key, added in self._added_entries(changes).items():
             groups[key].append(_ManifestDraft(added=added))
         missing, removed = set(changes.removed), []
         for manifest in known:
@@ -164,8 +164,8 @@ class ManifestFiles:
             raise KeyError(min(missing))
         # Data manifests first, as every writer of Iceberg lists them.
         order = sorted(groups, key=lambda key: (key[0].value, key[1]))
-        merged = [(key, part) for key in order for group in self._merged(groups[key]) for part in group.parts()]
-        return [self._written(*key, group) for key, group in merged], removed
+        merged = [(key, part) for key in order for group in self._merge(groups[key]) for part in group.parts()]
+        return [self._write(*key, group) for key, group in merged], removed
 
     def write_list(self, place: SnapshotPlace, manifests: list[ManifestFile]) -> str:
         """Write the manifest list of a snapshot; return where it is."""
@@ -200,7 +200,7 @@ class ManifestFiles:
             delete_quietly(self._lake.io, path)
         self.paths.clear()
 
-    def _added(self, changes: FileChanges) -> dict[tuple[ManifestContent, int], list[ManifestEntry]]:
+    def _added_entries(self, changes: FileChanges) -> dict[tuple[ManifestContent, int], list[ManifestEntry]]:
         added: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
         for file, sequence_number in changes.added:
             is_data = file.content == DataFileContent.DATA
@@ -235,7 +235,7 @@ class ManifestFiles:
             existing=[entry for entry in entries if entry.data_file.file_path not in paths], deleted=gone
         )
 
-    def _merged(self, groups: list[_ManifestDraft]) -> Iterable[_ManifestDraft]:
+    def _merge(self, groups: list[_ManifestDraft]) -> Iterable[_ManifestDraft]:
         """Merge small manifests as the table's properties say, and as Iceberg's own writer does."""
         if not self._merges:
             return groups
@@ -248,13 +248,13 @@ class ManifestFiles:
             if len(found) == 1 or (groups[0] in found and len(found) < self._merge_count):
                 # What has to be written anyway goes into one: after a compaction readers would open all that it emptied.
                 fresh = [group for group in found if group.kept is None]
-                merged += [self._joined(fresh)] if len(fresh) > 1 else fresh
+                merged += [self._join(fresh)] if len(fresh) > 1 else fresh
                 merged += [group for group in found if group.kept is not None]
             else:
-                merged.append(self._joined(found))
+                merged.append(self._join(found))
         return merged
 
-    def _joined(self, groups: list[_ManifestDraft]) -> _ManifestDraft:
+    def _join(self, groups: list[_ManifestDraft]) -> _ManifestDraft:
         existing: list[ManifestEntry] = []
         for group in groups:
             existing += group.existing if group.kept is None else self._entries.entries(self._lake.io, group.kept)
@@ -264,7 +264,7 @@ class ManifestFiles:
             deleted=[entry for group in groups for entry in group.deleted],
         )
 
-    def _written(self, content: ManifestContent, spec_id: int, group: _ManifestDraft) -> ManifestFile:
+    def _write(self, content: ManifestContent, spec_id: int, group: _ManifestDraft) -> ManifestFile:
         if group.kept is not None:
             return group.kept
         path = self._new_path(f"{self._commit_uuid}-m{next(self._numbers)}.avro")
@@ -279,10 +279,10 @@ class ManifestFiles:
                 writer.existing(entry)
             for entry in group.deleted:
                 writer.delete(entry)
-        self._entries.keep(path, (*map(self._numbered, group.added), *group.existing))
+        self._entries.keep(path, (*map(self._number_entry, group.added), *group.existing))
         return writer.to_manifest_file()
 
-    def _numbered(self, added: ManifestEntry) -> ManifestEntry:
+    def _number_entry(self, added: ManifestEntry) -> ManifestEntry:
         """Return an entry as it is read back: with the sequence numbers that the manifest list gives it."""
         number = added.sequence_number
         return ManifestEntry.from_args(

@@ -70,7 +70,7 @@ def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
     """
     with metadata_errors(io, location, "manifest list"):
         data = _bytes(io, location)
-        held, count = _checked(data, f"lake file {location}")
+        held, count = _check_avro(data, f"lake file {location}")
         manifests = tuple(read_manifest_list(held))
         if count is not None and count != len(manifests):
             raise ValueError(f"expected {count} manifests, found {len(manifests)}")
@@ -88,7 +88,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ..
         data = _bytes(io, manifest.manifest_path)
         if len(data) != manifest.manifest_length:
             raise ValueError(f"expected {manifest.manifest_length} bytes, as its list says, found {len(data)}")
-        held, count = _checked(data, f"lake file {manifest.manifest_path}")
+        held, count = _check_avro(data, f"lake file {manifest.manifest_path}")
         entries = manifest.fetch_manifest_entry(held, discard_deleted=False)
         if count is not None and count != len(entries):
             raise ValueError(f"expected {count} entries, found {len(entries)}")
@@ -115,7 +115,7 @@ def _check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
             )
 
 
-def _checked(data: bytes, what: str) -> tuple[Any, int | None]:
+def _check_avro(data: bytes, what: str) -> tuple[Any, int | None]:
     """Check that an Avro file can be taken apart to its end.
 
     Returns:

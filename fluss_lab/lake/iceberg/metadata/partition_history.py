@@ -40,7 +40,7 @@ class PartitionHistory:
     changed: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def until(
+    def read_history(
         lake: Table, path: TablePath, snapshot: Snapshot | None, now: Mapping[str, int] | None = None
     ) -> PartitionHistory:
         """Return what the snapshots up to one say, those too that expired since, as far as their drops were kept.

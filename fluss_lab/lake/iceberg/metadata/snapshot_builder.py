@@ -225,7 +225,7 @@ def _stage(
                 "any more, so it cannot be removed; nothing was committed, plan again"
             ) from error
         failpoint("lake.manifests.after")
-        given = _carried(lake, summary)
+        given = _summary_properties(lake, summary)
         path = files.write_list(place, manifests)
         snapshots = [_snapshot(lake, place, path, _summary(lake, operation, changes, removed, given))]
         if tidies:
@@ -305,7 +305,7 @@ def _requirements(lake: Table, sets_properties: bool) -> tuple[TableRequirement,
     return tuple(requirements)
 
 
-def _carried(lake: Table, given: Mapping[str, str]) -> dict[str, str]:
+def _summary_properties(lake: Table, given: Mapping[str, str]) -> dict[str, str]:
     """Return what a snapshot's summary says beside counts: what was given, and what the table's history asks for."""
     metadata = lake.metadata
     parent = metadata.current_snapshot()

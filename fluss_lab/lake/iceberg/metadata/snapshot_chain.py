@@ -103,7 +103,7 @@ class SnapshotChain:
         whose names do not say what is in them are opened.
         """
         if (found := self._kept.get(snapshot_id)) is None:
-            found = self._linked(snapshot_id)
+            found = self._links(snapshot_id)
             self._kept[snapshot_id] = found
         return found.get(key) or [ChainLink(snapshot_id, 0, 0, BucketFiles())]
 
@@ -127,10 +127,10 @@ class SnapshotChain:
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
-    def _linked(self, snapshot_id: int) -> dict[BucketKey, list[ChainLink]]:
+    def _links(self, snapshot_id: int) -> dict[BucketKey, list[ChainLink]]:
         asked = snapshot_of(self.lake, self._table.path, snapshot_id)
         found: dict[BucketKey, list[ChainLink]] = {}
-        retained = self._retained(asked)
+        retained = self._retained_snapshots(asked)
         is_partitioned = bool(self._table.descriptor.partitioned_by)
         partitions = self._partitions_at(asked) if retained and is_partitioned else PartitionHistory()
         for snapshot in [*retained, asked]:
@@ -147,10 +147,10 @@ class SnapshotChain:
             if links[-1].snapshot_id != snapshot_id:
                 end = links[-1].stop
                 links.append(ChainLink(snapshot_id, end, end, BucketFiles()))
-            found[key] = _joined(links)
+            found[key] = _join_links(links)
         return found
 
-    def _retained(self, asked: Snapshot) -> list[Snapshot]:
+    def _retained_snapshots(self, asked: Snapshot) -> list[Snapshot]:
         """Return the snapshots before one that are kept for replay, oldest first."""
         metadata = self.lake.metadata
         ids = set(tagged_snapshots(self.lake).values())
@@ -183,7 +183,7 @@ class SnapshotChain:
     def _partitions_at(self, snapshot: Snapshot) -> PartitionHistory:
         """Return what the snapshots up to one say of partitions."""
         if (known := self._partitions.get(snapshot.snapshot_id)) is None:
-            known = PartitionHistory.until(self.lake, self._table.path, snapshot)
+            known = PartitionHistory.read_history(self.lake, self._table.path, snapshot)
             self._partitions[snapshot.snapshot_id] = known
         return known
 
@@ -195,7 +195,7 @@ def _end_of(state: BucketFiles, events: Sequence[tuple[EventRange, LakeDelete]])
     return max(ends, default=0)
 
 
-def _joined(links: Sequence[ChainLink]) -> list[ChainLink]:
+def _join_links(links: Sequence[ChainLink]) -> list[ChainLink]:
     """Return links without those whose files are all in the next one's snapshot too: others were compacted there."""
     kept = list(links)
     for at in range(len(kept) - 2, -1, -1):

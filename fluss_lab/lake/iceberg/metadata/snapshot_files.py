@@ -86,9 +86,9 @@ class EntryCache:
             FileNotFoundError: The manifest is gone.
             CorruptDataError: It is not what was written.
         """
-        return self.decoded(io, manifest).entries
+        return self.decode(io, manifest).entries
 
-    def decoded(self, io: FileIO, manifest: ManifestFile) -> _DecodedManifest:
+    def decode(self, io: FileIO, manifest: ManifestFile) -> _DecodedManifest:
         """Return a manifest, as `entries`."""
         path = manifest.manifest_path
         with self._lock:
@@ -291,7 +291,7 @@ def live_files(
                     "files or roll back"
                 )
             continue
-        for file in _placed(lake, path, layout, manifest, cache):
+        for file in _place_files(lake, path, layout, manifest, cache):
             assert isinstance(file, LakeFile)
             found[file.key].append(file)
     for files in found.values():
@@ -328,7 +328,7 @@ def live_state(
         if manifest.content == ManifestContent.DELETES and specs[manifest.partition_spec_id].is_unpartitioned():
             everywhere += cache.entries(lake.io, manifest)
             continue
-        for file in _placed(lake, path, layout, manifest, cache):
+        for file in _place_files(lake, path, layout, manifest, cache):
             if isinstance(file, LakeFile):
                 found[file.key].data.append(file)
             else:
@@ -366,11 +366,11 @@ def snapshot_state(
         ) from error
 
 
-def _placed(
+def _place_files(
     lake: Table, path: TablePath, layout: LakeLayout, manifest: ManifestFile, cache: EntryCache
 ) -> tuple[LakeFile | LakeDelete, ...]:
     """Return the files of a manifest by what they are to a bucket; made once, whichever snapshots share the manifest."""
-    decoded = cache.decoded(lake.io, manifest)
+    decoded = cache.decode(lake.io, manifest)
     if decoded.files is None:
         if decoded.entries:
             what = f"lake table {path}, manifest {manifest.manifest_path}"

@@ -170,7 +170,7 @@ class EndedCache:
         """Keep what a file ends, unless that alone is more than is kept."""
         self._keep(_key([(path, _ALONE)]), ended)
 
-    def merged(self, files: Sequence[tuple[str, int]], merge: Callable[[], MergedEnds]) -> MergedEnds:
+    def merged_ends(self, files: Sequence[tuple[str, int]], merge: Callable[[], MergedEnds]) -> MergedEnds:
         """Return what several files end, each with the number that it applies up to: what is kept, or made now and kept."""
         # Of the files as they are before they are read: if one is another by then, nobody will ask for this again.
         key = _key(files)
@@ -229,7 +229,7 @@ class EndedRows:
         for each in deletes:
             if event_range(each.path) is not None and (before is None or before.admits_all(each.path)):
                 together.append(each)
-            elif (ended := self._opened(each.path, before)) is None:
+            elif (ended := self._read_ends(each.path, before)) is None:
                 self.without_events.append(each)
             else:
                 parts.append((ended, each.last_number))
@@ -237,7 +237,7 @@ class EndedRows:
             self._ends = MergedEnds.of([*parts, *self._of_all_events(together)])
         else:
             known = [(each.path, each.last_number) for each in together]
-            self._ends = cache.merged(known, lambda: MergedEnds.of(self._of_all_events(together)))
+            self._ends = cache.merged_ends(known, lambda: MergedEnds.of(self._of_all_events(together)))
 
     def _of_all_events(self, deletes: Sequence[DeleteFile]) -> list[tuple[NDArray[np.int64], int]]:
         """Return what all events of each delete file end, files whose names say that they have some."""
@@ -264,7 +264,7 @@ class EndedRows:
         applies = ends.numbers[low:high] >= number - ends.smallest
         return found if applies.all() else found[applies]
 
-    def _opened(self, path: str, before: EventsBefore | None) -> NDArray[np.int64] | None:
+    def _read_ends(self, path: str, before: EventsBefore | None) -> NDArray[np.int64] | None:
         """Return what the events of one delete file end; None of a file without events."""
         with open_delete_file(self._io, path) as (parquet, names):
             if PREVIOUS_OFFSET_ID not in names or CHANGE_TYPE_ID not in names:

@@ -107,7 +107,7 @@ class DataFileReader(Closing):
             groups: From `groups`.
             where: Over columns whose types in the lake are the table's own.
         """
-        filtered = self._columns.named_in(where)
+        filtered = self._columns.names_in(where)
         if not set(filtered) <= self._match.plain | self._match.absent:
             return list(groups)
         schema = pa.schema([self._scan_field(name) for name in filtered])
@@ -136,7 +136,7 @@ class DataFileReader(Closing):
         """
         groups = sorted(groups, key=lambda group: group.index)
         wanted = list(dict.fromkeys([*names, OFFSET_COLUMN]))
-        filtered = [] if where is None else self._columns.named_in(where)
+        filtered = [] if where is None else self._columns.names_in(where)
         needed = list(dict.fromkeys([*wanted, *filtered]))
         fragment = self._fragment.subset(row_group_ids=[group.index for group in groups])
         alive = None if dead is None else _alive(groups, dead)
@@ -178,7 +178,7 @@ class DataFileReader(Closing):
         from pyiceberg.io.pyarrow import pyarrow_to_schema
         from pyiceberg.schema import prune_columns
 
-        from fluss_lab.lake.iceberg.table.schema_projection import projected
+        from fluss_lab.lake.iceberg.table.schema_projection import project_rows
 
         fields = [self._columns.layout.schema.find_field(name) for name in needed]
         in_file = pyarrow_to_schema(self._physical, self._columns.name_mapping)
@@ -186,7 +186,7 @@ class DataFileReader(Closing):
         pruned = prune_columns(in_file, ids)  # whole columns: of an ARRAY or MAP it has no parts by themselves
         rows = fragment.to_table(columns=[field.name for field in pruned.fields])
         requested = Schema(*fields)
-        batches = [projected(requested, pruned, batch) for batch in rows.to_batches()]
+        batches = [project_rows(requested, pruned, batch) for batch in rows.to_batches()]
         if not batches:
             return pa.schema([self._columns.schema.field(name) for name in needed]).empty_table()
         return self._cast(pa.Table.from_batches(batches))

@@ -108,7 +108,7 @@ class DataFileScan:
         self._columns = table.columns()
         self._names = list(names)
         self._where = where
-        filtered = [] if where is None else self._columns.named_in(where)
+        filtered = [] if where is None else self._columns.names_in(where)
         types = self._columns.stored
         #: What a filter computes may depend on the width of its types: it is pushed down where they are the table's own.
         self._pushed = where if all(types[n].type == self._columns.schema.field(n).type for n in filtered) else None
@@ -123,7 +123,7 @@ class DataFileScan:
             CorruptDataError: A file is missing, or is not what the lake's metadata says.
         """
         near = self._table.is_near
-        opened = [self._opened(file) for file in files] if near else side_by_side(_path, self._opened, files)
+        opened = [self._open(file) for file in files] if near else side_by_side(_path, self._open, files)
         for _, group in groupby(range(len(files)), key=lambda at: _group_key(files[at], opened[at])):
             for at, rows in self._read_group(files, list(group), opened):
                 if rows.num_rows:
@@ -141,7 +141,7 @@ class DataFileScan:
             for at in numbers:
                 yield from ((at, rows) for rows in self._read_alone(files[at]))
 
-    def _opened(self, file: WantedFile) -> _Opened:
+    def _open(self, file: WantedFile) -> _Opened:
         """Return a file as it can be read fast; None of one that cannot."""
         if not file.ascends or file.positions is not None:
             return None
@@ -181,8 +181,8 @@ class DataFileScan:
 
             def finish(batch: ds.TaggedRecordBatch) -> tuple[int, pa.RecordBatch]:
                 at = by_path[batch.fragment.path]
-                rows = self._columns.conformed(batch.record_batch, files[at].path)
-                return at, self._finished(files[at], rows, late=bool(late))
+                rows = self._columns.conform(batch.record_batch, files[at].path)
+                return at, self._finish(files[at], rows, late=bool(late))
 
             # To leave rows out costs as much as to decode them; to leave out none, nothing.
             is_filtered = bool(late) or any(file.dead is not None for file in chosen)
@@ -192,7 +192,7 @@ class DataFileScan:
             found = reading_fault(self._table.io(), chosen[0].path, "file of the table's columns", error, what=what)
             raise (self._missing(chosen, found) if isinstance(found, OSError) else found) from error
 
-    def _finished(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
+    def _finish(self, file: WantedFile, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
         if OFFSET_COLUMN in rows.schema.names:
             check_ascending(rows.column(OFFSET_COLUMN).to_numpy(), file.path)
         found = file.live_rows(rows)

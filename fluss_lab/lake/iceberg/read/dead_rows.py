@@ -57,7 +57,7 @@ class DeadRows:
                 values = values[: rows.num_rows]
             rows = without_rows(rows, self.places(values))
         if self.keys is not None and self.keys.names and rows.num_rows:
-            gone = self.keys.deleted(pa.Table.from_batches([rows]), self.number)
+            gone = self.keys.deleted_mask(pa.Table.from_batches([rows]), self.number)
             rows = rows.filter(boolean_array(~gone)) if gone.any() else rows
         return rows
 

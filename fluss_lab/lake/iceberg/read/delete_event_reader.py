@@ -117,7 +117,7 @@ class EventFile(Closing):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         rows = self._read([self._offset_id, self._timestamp_id], self._groups(span))
         offsets, times = self._numbers(rows, self._offset_id), self._millis(rows)
-        order = _within(offsets, span)
+        order = _span_positions(offsets, span)
         return offsets[order], times[order]
 
     def place(self, offset: int) -> tuple[int, int] | None:
@@ -154,7 +154,7 @@ class EventFile(Closing):
         ids = [*needed, *(field.field_id for field in fields if field.field_id in self._by_id)]
         read = self._read(ids, self._groups(span))
         offsets = self._numbers(read, self._offset_id)
-        order = _within(offsets, span)
+        order = _span_positions(offsets, span)
         if len(order) < len(offsets) or bool((order != np.arange(len(offsets))).any()):
             read = read.take(pa.array(order))
         return Events(
@@ -237,19 +237,19 @@ class EventFile(Closing):
         try:
             if arrow_ids(found) == ids_of(field) and arrow_names(found) == arrow_names(arrow_field(field)):
                 return cast_column(column, wanted.type)
-            return cast_column(self._projected(column, found, field), wanted.type)
+            return cast_column(self._project(column, found, field), wanted.type)
         except (pa.ArrowException, ValueError, ResolveError) as error:
             raise self._corrupt(f"column {wanted.name!r} cannot be read as {wanted.type}: {error}") from error
 
-    def _projected(self, column: pa.ChunkedArray, found: pa.Field, field: NestedField) -> pa.ChunkedArray:
+    def _project(self, column: pa.ChunkedArray, found: pa.Field, field: NestedField) -> pa.ChunkedArray:
         """Return a nested column whose inner fields are others, as Iceberg's rules of schema evolution have it."""
         from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-        from fluss_lab.lake.iceberg.table.schema_projection import projected
+        from fluss_lab.lake.iceberg.table.schema_projection import project_rows
 
         in_file = pyarrow_to_schema(pa.schema([found]))
         table = pa.Table.from_arrays([column], schema=pa.schema([found]))
-        batches = [projected(Schema(field), in_file, batch).column(0) for batch in table.to_batches()]
+        batches = [project_rows(Schema(field), in_file, batch).column(0) for batch in table.to_batches()]
         return pa.chunked_array(batches) if batches else pa.chunked_array([], arrow_field(field).type)
 
     def _empty(self, names: Sequence[str]) -> pa.Table:
@@ -289,7 +289,7 @@ class EventRanges:
         return EventRange(int(offsets[0]), int(offsets[-1]), int(times.min()), int(times.max()))
 
 
-def _within(offsets: NDArray[np.int64], span: tuple[int, int]) -> NDArray[np.intp]:
+def _span_positions(offsets: NDArray[np.int64], span: tuple[int, int]) -> NDArray[np.intp]:
     """Return the positions of the offsets in ``[start, stop)``, in ascending order of offset."""
     inside = np.flatnonzero((offsets >= span[0]) & (offsets < span[1]))
     chosen = offsets[inside]

@@ -57,7 +57,7 @@ class EqualityDeletes:
         """Return the columns that decide whether a row is deleted."""
         return list(dict.fromkeys(name for index in self._indexes for name in index.names))
 
-    def deleted(self, rows: pa.Table, data_sequence_number: int) -> NDArray[np.bool_]:
+    def deleted_mask(self, rows: pa.Table, data_sequence_number: int) -> NDArray[np.bool_]:
         """Tell of each row whether it is deleted.
 
         Args:

@@ -77,7 +77,7 @@ def records_by_key(
         at = np.searchsorted(events.offsets, mine.column(OFFSET_COLUMN).to_numpy())
         rows.append(mine.select(names))
         system.append(_columns(events.offsets[at], events.times_ms[at], events.kinds[at], events.previous[at]))
-    return _joined(rows, system, span[0]) if any(map(len, rows)) else None
+    return _join_records(rows, system, span[0]) if any(map(len, rows)) else None
 
 
 def _columns(offsets: Any, times_ms: Any, kinds: Any, previous: Any) -> pa.Table:
@@ -87,7 +87,7 @@ def _columns(offsets: Any, times_ms: Any, kinds: Any, previous: Any) -> pa.Table
     return pa.Table.from_arrays(columns, schema=_SYSTEM)
 
 
-def _joined(rows: list[pa.Table], system: list[pa.Table], start: int) -> LogRecords | None:
+def _join_records(rows: list[pa.Table], system: list[pa.Table], start: int) -> LogRecords | None:
     """Return records of several files as one, with the inserts that follow a ``-U`` as ``+U``; those below a start go."""
     every = pa.concat_tables(system)
     order = pc.sort_indices(every.column(0))

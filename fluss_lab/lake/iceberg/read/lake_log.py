@@ -25,7 +25,7 @@ from fluss_lab.lake.iceberg.read.key_log import records_by_key
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.read.merge_reader import ALL, RowGroupQueue, merge_row_groups
 from fluss_lab.lake.iceberg.read.pk_log import FileOpeners, LinkReplay, gap
-from fluss_lab.lake.iceberg.read.record_search import located
+from fluss_lab.lake.iceberg.read.record_search import locate
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import user_names
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
@@ -59,7 +59,7 @@ class IcebergFlussLogSource(FlussLogSource):
         """
         key = (context.partition, context.bucket)
         if self._table.info.is_log_table:
-            files = self._table.at(context.lake_snapshot_id).data(key)
+            files = self._table.snapshot_files(context.lake_snapshot_id).data(key)
             best = self._first_in(files, (), context.timestamp_ms, context.lake_snapshot_id, ALL)
         else:
             best = self._first_in_chain(context)
@@ -135,7 +135,7 @@ class IcebergFlussLogSource(FlussLogSource):
         names = user_names(self._table.columns()) if context.projection is None else list(context.projection)
         expected = context.fetch_start_offset
         columns = list(dict.fromkeys([*names, OFFSET_COLUMN, TIMESTAMP_COLUMN]))
-        for rows in self._merged(context, columns):
+        for rows in self._merge(context, columns):
             self._check_contiguous(context, rows, expected)
             records = _records(rows, names)
             expected = records.next_offset
@@ -170,7 +170,7 @@ class IcebergFlussLogSource(FlussLogSource):
             UnsupportedError, CorruptDataError: The table was changed or damaged from outside.
         """
         if self._table.info.is_log_table:
-            files = self._table.at(lake_snapshot_id).data((partition, bucket))
+            files = self._table.snapshot_files(lake_snapshot_id).data((partition, bucket))
             # What others gave an offset below all is no record of the log.
             return max(min(file.min_offset for file in files), 0) if files else None
         chain = self._table.chain(lake_snapshot_id)
@@ -184,7 +184,7 @@ class IcebergFlussLogSource(FlussLogSource):
 
         Cost: two columns of a row group of one file, or of those that overlap.
         """
-        return located(self._table, (partition, bucket), offset, snapshot_id)
+        return locate(self._table, (partition, bucket), offset, snapshot_id)
 
     def log_files(self, context: FetchContext) -> LogFiles:
         """Return which files `fetch_log_records` would open.
@@ -197,7 +197,7 @@ class IcebergFlussLogSource(FlussLogSource):
         data: list[LakeFile] = []
         deletes: list[LakeDelete] = []
         if self._table.info.is_log_table:
-            data += [each for each in self._table.at(snapshot_id).data(key) if _overlaps(each, start, stop)]
+            data += [each for each in self._table.snapshot_files(snapshot_id).data(key) if _overlaps(each, start, stop)]
         else:
             chain = self._table.chain(snapshot_id)
             for link in chain.links(snapshot_id, key):
@@ -262,11 +262,11 @@ class IcebergFlussLogSource(FlussLogSource):
 
     # -- log tables ----------------------------------------------------------------------------------------------------
 
-    def _merged(self, context: FetchContext, columns: list[str]) -> Iterator[pa.Table]:
+    def _merge(self, context: FetchContext, columns: list[str]) -> Iterator[pa.Table]:
         """Yield the rows of the range in ascending order of offset, from files that may overlap."""
         span = (context.fetch_start_offset, context.log_end_offset)
         snapshot_id = context.lake_snapshot_id
-        files = self._table.at(snapshot_id).data((context.partition, context.bucket))
+        files = self._table.snapshot_files(snapshot_id).data((context.partition, context.bucket))
         with RowGroupQueue(lambda file: self._table.open(file.file.file_path, snapshot_id), files, span) as queue:
             yield from merge_row_groups(
                 queue, columns, span, lambda opened, names: opened.reader.read([opened.group], names)

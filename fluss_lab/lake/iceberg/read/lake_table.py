@@ -134,7 +134,7 @@ class LakeTable:
         self._kept: LRUCache[int, SnapshotFiles] = LRUCache(SNAPSHOTS_KEPT)
         self._chain: SnapshotChain | None = None
 
-    def at(self, snapshot_id: int) -> SnapshotFiles:
+    def snapshot_files(self, snapshot_id: int) -> SnapshotFiles:
         """Return the files of a snapshot.
 
         Raises:
@@ -145,10 +145,10 @@ class LakeTable:
         """
         if (kept := self._kept.get(snapshot_id)) is not None:
             return kept
-        loaded = self._loaded_with(snapshot_id)
+        loaded = self._load_with(snapshot_id)
         if (found := loaded.files(snapshot_id)) is None:
             try:
-                found = self._listed(loaded, snapshot_id)
+                found = self._list_files(loaded, snapshot_id)
             except FileNotFoundError as error:
                 raise self.missing(snapshot_id, error) from error
             loaded.keep(found)
@@ -162,9 +162,9 @@ class LakeTable:
             LakeSnapshotNotFoundError: It has no such snapshot.
             TableNotFoundError, UnsupportedError: As `at`.
         """
-        return self._loaded_with(snapshot_id).lake
+        return self._load_with(snapshot_id).lake
 
-    def _loaded_with(self, snapshot_id: int) -> LoadedTable:
+    def _load_with(self, snapshot_id: int) -> LoadedTable:
         if (loaded := self._loaded) is not None and loaded.has(snapshot_id):
             return loaded
         loaded = self._load(snapshot_id)
@@ -261,7 +261,7 @@ class LakeTable:
         self._loaded = loaded
         return loaded
 
-    def _listed(self, loaded: LoadedTable, snapshot_id: int) -> SnapshotFiles:
+    def _list_files(self, loaded: LoadedTable, snapshot_id: int) -> SnapshotFiles:
         lake, columns = loaded.lake, loaded.columns
         snapshot = snapshot_of(lake, self.info.path, snapshot_id)
         where = (lake, self.info.path, columns.layout, snapshot, self._entries)

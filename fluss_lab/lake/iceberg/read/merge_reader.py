@@ -232,7 +232,7 @@ class LiveReader:
         if self._keys is None or not (keys := self._keys.names):
             return opened.reader.read([opened.group], columns, where, dead)
         rows = opened.reader.read([opened.group], list(dict.fromkeys([*columns, *keys])), where, dead)
-        gone = self._keys.deleted(rows, opened.file.data_sequence_number)
+        gone = self._keys.deleted_mask(rows, opened.file.data_sequence_number)
         if gone.any():
             rows = rows.filter(pa.array(~gone))
         return rows.select(list(columns))

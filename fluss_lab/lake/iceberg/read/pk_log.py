@@ -169,7 +169,7 @@ class LinkReplay:
         inside = offsets >= start
         order[offsets[inside] - start] = np.flatnonzero(inside)
         if count != stop - start or bool((order < 0).any()):
-            raise self._broken(start, offsets, order)
+            raise self._broken_error(start, offsets, order)
         rows = pa.concat_tables([part.rows for part in parts])
         times_ms = np.concatenate([part.times_ms for part in parts])
         kinds = np.concatenate(
@@ -199,7 +199,7 @@ class LinkReplay:
         previous[after] = previous_before[after]
         self._before = (int(kinds[-1]), int(previous[-1]))
 
-    def _broken(self, start: int, offsets: NDArray[np.int64], order: NDArray[np.int64]) -> CorruptDataError:
+    def _broken_error(self, start: int, offsets: NDArray[np.int64], order: NDArray[np.int64]) -> CorruptDataError:
         """Return what is wrong with a window: an offset twice, or a gap."""
         found, counts = np.unique(offsets, return_counts=True)
         twice = found[(counts > 1) | (found < start)]

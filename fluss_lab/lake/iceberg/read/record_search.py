@@ -18,7 +18,7 @@ from fluss_lab.lake.reader_interfaces import LakeRecordPlace
 from fluss_lab.model.names import BucketKey
 
 
-def located(table: LakeTable, key: BucketKey, offset: int, snapshot_id: int) -> LakeRecordPlace | None:
+def locate(table: LakeTable, key: BucketKey, offset: int, snapshot_id: int) -> LakeRecordPlace | None:
     """Return where a record of a bucket's log lies in a snapshot, or in one that is kept for replay; None: in neither.
 
     Raises:
@@ -40,7 +40,7 @@ def located(table: LakeTable, key: BucketKey, offset: int, snapshot_id: int) -> 
 def _link(table: LakeTable, key: BucketKey, offset: int, snapshot_id: int) -> ChainLink | None:
     """Return what should hold a record; None when nothing does. A log table has gaps: there its files say it."""
     if table.info.is_log_table:
-        return ChainLink(snapshot_id, 0, offset + 1, BucketFiles(table.at(snapshot_id).data(key)))
+        return ChainLink(snapshot_id, 0, offset + 1, BucketFiles(table.snapshot_files(snapshot_id).data(key)))
     chain = table.chain(snapshot_id)
     if offset < chain.replay_start(snapshot_id, key):
         return None

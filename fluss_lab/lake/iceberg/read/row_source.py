@@ -73,7 +73,7 @@ class IcebergLakeSource(LakeSource):
         lake, columns = self._table.lake_with(snapshot_id), self._table.columns()
         might_match = pruning(lake, columns, where)
         orders = _ascending_orders(lake, columns.layout.system_ids[1])
-        keys = self._table.at(snapshot_id).states if stops is None else stops
+        keys = self._table.snapshot_files(snapshot_id).states if stops is None else stops
         splits: list[LakeSplit] = []
         for key in sorted(keys, key=lambda key: (key[0] or "", key[1])):
             stop = None if stops is None else stops[key]
@@ -89,7 +89,7 @@ class IcebergLakeSource(LakeSource):
     def _state(self, snapshot_id: int, key: BucketKey, stop: int | None) -> tuple[int, BucketFiles]:
         """Return what holds a bucket's rows as they were at a stop, and in which snapshot that is."""
         if stop is None or self._table.info.is_log_table:
-            return snapshot_id, self._table.at(snapshot_id).states.get(key, BucketFiles())
+            return snapshot_id, self._table.snapshot_files(snapshot_id).states.get(key, BucketFiles())
         if stop <= 0:
             return snapshot_id, BucketFiles()
         chain = self._table.chain(snapshot_id)
@@ -145,12 +145,12 @@ class IcebergLakeSource(LakeSource):
         reading = DataFileScan(self._table, columns, where)
         for first in range(0, len(splits), FILES_AT_ONCE):
             part = splits[first : first + FILES_AT_ONCE]
-            found = ((split, self._wanted(split, stops, ended)) for split in part)
+            found = ((split, self._wanted_file(split, stops, ended)) for split in part)
             wanted = [(split, file) for split, file in found if file is not None]
             for at, rows in reading.read([file for _, file in wanted]):
                 yield wanted[at][0], rows
 
-    def _wanted(
+    def _wanted_file(
         self,
         split: LakeSplit,
         stops: Mapping[BucketKey, int] | None,
@@ -202,7 +202,7 @@ class IcebergLakeSource(LakeSource):
         """
         found = []
         for split in splits:
-            file = self._wanted(split, stops, ended)
+            file = self._wanted_file(split, stops, ended)
             if file is None:
                 return None
             dead = file.dead or DeadRows()
@@ -229,10 +229,10 @@ class IcebergLakeSource(LakeSource):
         total = 0
         rest: list[LakeSplit] = []
         for split in splits:
-            file = self._wanted(split, stops, ended)
+            file = self._wanted_file(split, stops, ended)
             if file is None:
                 continue
-            known = _counted(split, file)
+            known = _live_count(split, file)
             if known is None:
                 rest.append(split)
             else:
@@ -277,7 +277,7 @@ class _SplitDetail:
             ) from error
 
 
-def _counted(split: LakeSplit, file: WantedFile) -> int | None:
+def _live_count(split: LakeSplit, file: WantedFile) -> int | None:
     """Return how many rows of a file are live; None when one has to look."""
     dead = file.dead
     if dead is None:

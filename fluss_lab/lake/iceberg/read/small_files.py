@@ -109,9 +109,9 @@ class SmallFileReader:
     def _read(self, pack: Sequence[SmallFile]) -> list[tuple[int, pa.RecordBatch]]:
         extra = [name for file in pack if file.dead is not None for name in file.dead.columns]
         names = list(dict.fromkeys([*self.names, *self.filtered, *extra]))
-        tables = [_decoded(file, names) for file in pack]
+        tables = [_decode(file, names) for file in pack]
         edges: NDArray[np.int64] = np.cumsum([0, *(table.num_rows for table in tables)])
-        rows = self.columns.conformed(_joined(tables, names, self.columns.stored), pack[0].path)
+        rows = self.columns.conform(_join(tables, names, self.columns.stored), pack[0].path)
         if OFFSET_COLUMN in names:
             offsets = rows.column(OFFSET_COLUMN).to_numpy()
             check_ascending(offsets, pack[0].path, edges)
@@ -122,12 +122,12 @@ class SmallFileReader:
         if pack[0].dead is not None and pack[0].dead.keys is not None:
             rows = pack[0].dead.without(rows)
             edges = np.array([0, rows.num_rows], dtype=np.int64)
-        rows, edges = self._filtered(rows, edges)
+        rows, edges = self._filter_rows(rows, edges)
         rows = rows.select(self.names)
         spans = zip(pack, edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         return [(file.place, rows.slice(low, high - low)) for file, low, high in spans if low < high]
 
-    def _filtered(self, rows: pa.RecordBatch, edges: NDArray[np.int64]) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    def _filter_rows(self, rows: pa.RecordBatch, edges: NDArray[np.int64]) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Return the rows for which the filter is true, and where those of each file begin and end."""
         if self.where is None or not rows.num_rows:
             return rows, edges
@@ -160,13 +160,13 @@ def check_ascending(offsets: NDArray[np.int64], path: str, edges: NDArray[np.int
         )
 
 
-def _decoded(file: SmallFile, names: Sequence[str]) -> pa.Table:
+def _decode(file: SmallFile, names: Sequence[str]) -> pa.Table:
     with parquet_errors(None, file.path, "Parquet file"):
         present = file.parquet.schema_arrow.names
         return file.parquet.read(columns=[name for name in names if name in present], use_threads=False)
 
 
-def _joined(tables: Sequence[pa.Table], names: Sequence[str], stored: Mapping[str, pa.Field]) -> pa.RecordBatch:
+def _join(tables: Sequence[pa.Table], names: Sequence[str], stored: Mapping[str, pa.Field]) -> pa.RecordBatch:
     """Return the rows of files one after another, in the lake's types; a column that a file lacks is null in its rows."""
     arrays = []
     for name in names:

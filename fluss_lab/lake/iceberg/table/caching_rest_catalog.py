@@ -90,7 +90,7 @@ class CachingRestCatalog(RestCatalog):
             ) from error
         found = TableResponse.model_construct(
             metadata_location=loaded.location,
-            metadata=self._parsed(loaded),
+            metadata=self._parse_metadata(loaded),
             config=loaded.config or {},
             storage_credentials=[StorageCredential.model_validate(each) for each in loaded.credentials or ()],
         )
@@ -158,7 +158,7 @@ class CachingRestCatalog(RestCatalog):
             _handle_non_200_response(error, {404: NoSuchTableError})
         return answer
 
-    def _parsed(self, loaded: _Loaded) -> TableMetadata:
+    def _parse_metadata(self, loaded: _Loaded) -> TableMetadata:
         with self._kept_lock:
             kept = None if loaded.location is None else self._kept.get(loaded.location)
         if kept is not None:

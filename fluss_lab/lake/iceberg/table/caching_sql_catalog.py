@@ -58,7 +58,7 @@ class CachingSqlCatalog(SqlCatalog):
         location = orm_table.metadata_location
         if not (location and orm_table.table_namespace and orm_table.table_name):
             return super()._convert_orm_to_iceberg(orm_table)
-        if (metadata := self._known(location)) is None:
+        if (metadata := self._kept_metadata(location)) is None:
             metadata = read_metadata(load_file_io(self.properties, location), location)
             self._keep(location, metadata)
         return Table(
@@ -80,7 +80,7 @@ class CachingSqlCatalog(SqlCatalog):
             return super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
         for requirement in requirements:
             requirement.validate(current_table.metadata)
-        metadata = _updated(current_table, updates)
+        metadata = _update_metadata(current_table, updates)
         version = self._parse_metadata_version(current_table.metadata_location) + 1
         location = load_location_provider(metadata.location, metadata.properties).new_table_metadata_file_location(
             version
@@ -108,7 +108,7 @@ class CachingSqlCatalog(SqlCatalog):
                 self._file_access[key] = kept
         return kept
 
-    def _known(self, location: str) -> TableMetadata | None:
+    def _kept_metadata(self, location: str) -> TableMetadata | None:
         with self._kept_lock:
             return self._kept.get(location)
 
@@ -127,7 +127,7 @@ def _close_after_failed_commit(context: ExceptionContext) -> None:
         context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
-def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
+def _update_metadata(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     """Return a table's metadata with updates applied, as pyiceberg does it, without the deep copy at the end.
 
     Unlike there, the time of the last change never goes back, though the clock was set back: see `change_ms`.

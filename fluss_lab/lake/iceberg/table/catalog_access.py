@@ -38,7 +38,7 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     REMEDY,
     UnwrittenError,
     catalog_error,
-    said,
+    safe_text,
     sql_state,
     store_error,
 )
@@ -152,14 +152,16 @@ class CatalogAccess:
             if self._catalog is None:
                 what = f"lake catalog {self.name!r}"
                 try:
-                    self._catalog = self._asked(lambda: _load(self.name, self.properties), what, sent=False)
+                    self._catalog = self._ask(lambda: _load(self.name, self.properties), what, sent=False)
                 except (ValueError, TypeError, KeyError) as error:
-                    raise InvalidPropertyError(f"{what}: its properties describe no catalog: {said(error)}") from error
+                    raise InvalidPropertyError(
+                        f"{what}: its properties describe no catalog: {safe_text(error)}"
+                    ) from error
                 if (file := sqlite_file(self.properties.get("uri", ""))) is not None:
                     self._file = _CatalogFile(file)
             return self._catalog
 
-    def _asked(self, action: Callable[[], T], what: object, *, sent: bool) -> T:
+    def _ask(self, action: Callable[[], T], what: object, *, sent: bool) -> T:
         try:
             return _translate(action, what, sent=sent)
         except Exception as error:
@@ -188,7 +190,7 @@ class CatalogAccess:
         catalog = self.catalog()
         for attempt in range(1, LOCKED_TRIES + 1):
             try:
-                return self._asked(lambda: action(catalog), what, sent=False)
+                return self._ask(lambda: action(catalog), what, sent=False)
             except CatalogLockedError:
                 if attempt == LOCKED_TRIES:
                     raise
@@ -217,14 +219,14 @@ class CatalogAccess:
         from pyiceberg.exceptions import BadRequestError, CommitStateUnknownException
 
         try:
-            response = self._asked(
+            response = self._ask(
                 lambda: lake.catalog.commit_table(lake, requirements, updates), what, sent=not repeatable
             )
         except CommitStateUnknownException as error:
             raise CommitOutcomeUnknownError(f"{what}: the catalog does not say whether it was done: {error}") from error
         except BadRequestError as error:
             raise InvalidRequestError(
-                f"{what}: the catalog refused the request: {said(error)}; nothing was committed"
+                f"{what}: the catalog refused the request: {safe_text(error)}; nothing was committed"
             ) from error
         try:
             lake.catalog._delete_old_metadata(lake.io, lake.metadata, response.metadata)
@@ -356,7 +358,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     settings = {IO_PROPERTY: DURABLE_IO, **properties}
     if is_rest(settings) and CATALOG_PROPERTY not in settings:
         settings.pop("type", None)
-        settings = _nested({**settings, CATALOG_PROPERTY: REST_CATALOG})
+        settings = _nest_settings({**settings, CATALOG_PROPERTY: REST_CATALOG})
     database = sqlite_file(settings.get("uri", ""))
     if database is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -369,7 +371,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
     return catalog
 
 
-def _nested(settings: Mapping[str, str]) -> dict[str, Any]:
+def _nest_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     """Return settings with those under ``auth.`` and ``ssl.`` as pyiceberg reads them: as mappings in one another."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
@@ -418,9 +420,9 @@ def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:
     try:
         return action()
     except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as error:
-        raise AuthenticationError(f"{what}: the catalog refused the credentials: {said(error)}") from error
+        raise AuthenticationError(f"{what}: the catalog refused the credentials: {safe_text(error)}") from error
     except exceptions.ServiceUnavailableError as error:
-        raise ServerUnavailableError(f"{what}: the catalog is not available: {said(error)}") from error
+        raise ServerUnavailableError(f"{what}: the catalog is not available: {safe_text(error)}") from error
     except (exceptions.NotInstalledError, exceptions.NoSuchPropertyException, ImportError) as error:
         # pyiceberg says of every driver that is absent that SQLAlchemy is.
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error

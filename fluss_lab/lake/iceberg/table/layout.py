@@ -88,7 +88,7 @@ def new_layout(table: TableInfo) -> LakeLayout:
     numbers = count(1)
     fields = [lake_field(column.name, column.type, numbers, column.comment) for column in table.schema.columns]
     provisional = Schema(*fields, *(system_field(name, next(numbers)) for name in SYSTEM_COLUMNS))
-    return _laid_out(table, assign_fresh_schema_ids(_identified(table, provisional)))
+    return _lay_out(table, assign_fresh_schema_ids(_with_identifiers(table, provisional)))
 
 
 def system_field(name: str, field_id: int) -> NestedField:
@@ -164,7 +164,7 @@ def layout_by(table: TableInfo, lake: Table, kept: Mapping[str, Sequence[int]]) 
         system = [system_field(name, kept[name][0]) for name in SYSTEM_COLUMNS]
     except (KeyError, StopIteration, IndexError) as error:
         raise _unknown_fields(table, lake) from error
-    return _laid_out(table, _identified(table, Schema(*fields, *system)))
+    return _lay_out(table, _with_identifiers(table, Schema(*fields, *system)))
 
 
 def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
@@ -174,13 +174,13 @@ def _unknown_fields(table: TableInfo, lake: Table) -> UnsupportedError:
     )
 
 
-def _identified(table: TableInfo, schema: Schema) -> Schema:
+def _with_identifiers(table: TableInfo, schema: Schema) -> Schema:
     """Return a schema with the columns of the primary key as its identifier fields, in the key's order."""
     ids = [schema.find_field(name).field_id for name in table.schema.primary_key]
     return Schema(*schema.fields, identifier_field_ids=ids)
 
 
-def _laid_out(table: TableInfo, schema: Schema) -> LakeLayout:
+def _lay_out(table: TableInfo, schema: Schema) -> LakeLayout:
     return LakeLayout(
         schema,
         _spec(table, schema),
@@ -327,7 +327,7 @@ class LakeColumns:
         """Return the columns of a Fluss table."""
         return LakeColumns(layout, pa.schema([*table.schema.arrow_schema, *SYSTEM_FIELDS]), name_mapping)
 
-    def conformed(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
+    def conform(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
         """Return rows of a file in the table's own types.
 
         Raises:
@@ -344,7 +344,7 @@ class LakeColumns:
                 raise CorruptDataError(f"lake file {location}: column {field.name!r}: {error}") from error
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def named_in(self, expression: pc.Expression) -> list[str]:
+    def names_in(self, expression: pc.Expression) -> list[str]:
         """Return the columns that an expression may speak of: those whose names its text holds, so maybe too many."""
         text = str(expression)
         return [name for name in self.schema.names if name in text]

@@ -35,7 +35,7 @@ class RoundTables:
             self._planned[path] = lake
             self._left.pop(path, None)
 
-    def planned(self, path: TablePath) -> Table | None:
+    def planned_table(self, path: TablePath) -> Table | None:
         """Return the table that the round under way is planned with."""
         with self._lock:
             return self._planned.get(path)
@@ -52,7 +52,7 @@ class RoundTables:
             if lake is not None:
                 self._left[path] = lake
 
-    def left(self, path: TablePath, snapshot_id: int | None) -> Table | None:
+    def left_table(self, path: TablePath, snapshot_id: int | None) -> Table | None:
         """Return the table as a round left it, once; None where that was not with this snapshot as its newest."""
         with self._lock:
             lake = self._left.pop(path, None)

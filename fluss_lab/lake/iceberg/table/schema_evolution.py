@@ -69,10 +69,10 @@ def evolution_of(table: TableInfo, lake: Table) -> Evolution:
     layout = layout_by(table, lake, ids)
     if not added and not left:
         return Evolution(layout)
-    return Evolution(layout, *_changes(lake, _placed(fields, added, ids[BUCKET_COLUMN][0])))
+    return Evolution(layout, *_changes(lake, _place_fields(fields, added, ids[BUCKET_COLUMN][0])))
 
 
-def _placed(fields: list[NestedField], added: list[NestedField], bucket_id: int) -> list[NestedField]:
+def _place_fields(fields: list[NestedField], added: list[NestedField], bucket_id: int) -> list[NestedField]:
     at = next((index for index, field in enumerate(fields) if field.field_id == bucket_id), len(fields))
     return [*fields[:at], *added, *fields[at:]]
 

@@ -17,7 +17,7 @@ from pyiceberg.types import ListType, MapType
 from fluss_lab.lake.iceberg.table.type_mapping import wide_field
 
 
-def projected(requested: Schema, in_file: Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
+def project_rows(requested: Schema, in_file: Schema, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows of a file in the columns of a schema, each type in them as wide as the file has it.
 
     Args:

@@ -219,7 +219,7 @@ class DeleteFileWriter:
                 [path, pa.array(positions[start:stop]), *taken.columns], schema=self._position_schema
             )
 
-        for finished, start, stop in self._written(events, order, self._position_schema, part):
+        for finished, start, stop in self._write_files(events, order, self._position_schema, part):
             bounds = (paths[int(path_of[start])].as_py(), paths[int(path_of[stop - 1])].as_py())
             files.append(self._position_file(finished, stop - start, *bounds))
 
@@ -230,10 +230,10 @@ class DeleteFileWriter:
             symbols, previous, *columns = events.take(pa.array(order[start:stop])).columns
             return pa.Table.from_arrays([*columns, symbols, previous], schema=self._equality_schema)
 
-        for finished, _, _ in self._written(events, order, self._equality_schema, part):
+        for finished, _, _ in self._write_files(events, order, self._equality_schema, part):
             self._placed.append(self._equality_file(finished))
 
-    def _written(
+    def _write_files(
         self, events: pa.Table, order: NDArray[np.intp], schema: pa.Schema, part: Callable[[int, int], pa.Table]
     ) -> Iterator[tuple[FinishedParquet, int, int]]:
         """Write events to files and yield each with the half-open range of the order that it holds."""

@@ -66,8 +66,8 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
             self._deletes.append(records)
         else:
             # Rows first: an event may end one of the same batch.
-            self._append_rows(_chosen(records, ~is_end))
-            self._deletes.append(_chosen(records, is_end))
+            self._append_rows(_choose(records, ~is_end))
+            self._deletes.append(_choose(records, is_end))
 
     def complete(self) -> IcebergWriteResult:
         """Finish all files and return them; without records there are none.
@@ -142,7 +142,7 @@ class IcebergKeyedWriter(LakeWriter[IcebergWriteResult]):
         return paths, file_of, positions
 
 
-def _chosen(records: LogRecords, mask: NDArray[np.bool_]) -> LogRecords:
+def _choose(records: LogRecords, mask: NDArray[np.bool_]) -> LogRecords:
     """Return the records for which a mask is true, at least one."""
     at = pa.array(np.flatnonzero(mask))
     assert records.change_types is not None
@@ -201,7 +201,7 @@ class SplitOffsets:
         for index in range(len(self._blocks)):
             low, high = edges[index], edges[index + 1]
             if low < high:
-                values = self._unpacked(index)
+                values = self._unpack(index)
                 places = np.minimum(np.searchsorted(values, wanted[low:high]), len(values) - 1)
                 hits = values[places] == wanted[low:high]
                 found[low:high][hits] = self._first_ordinals[index] + places[hits]
@@ -228,7 +228,7 @@ class SplitOffsets:
             self._first_ordinals.append(first_ordinal + start)
             self._blocks.append((base, packed))
 
-    def _unpacked(self, index: int) -> NDArray[np.int64]:
+    def _unpack(self, index: int) -> NDArray[np.int64]:
         base, packed = self._blocks[index]
         if packed.dtype == np.int64:
             return packed.astype(np.int64, copy=False)

@@ -86,7 +86,7 @@ class RowLocator:
         found = np.full(len(wanted), NOWHERE, dtype=np.int32)
         positions = np.full(len(wanted), NOWHERE, dtype=np.int64)
         for index, file in enumerate(self.files):
-            low, high = _between(wanted, file.min_offset, file.max_offset)
+            low, high = _value_range(wanted, file.min_offset, file.max_offset)
             if low < high:
                 self._search(index, wanted[low:high], found[low:high], positions[low:high])
         file_of, position_of = np.empty_like(found), np.empty_like(positions)
@@ -120,7 +120,7 @@ class RowLocator:
         )
 
 
-def _between(ascending: NDArray[np.int64], smallest: int, largest: int) -> tuple[int, int]:
+def _value_range(ascending: NDArray[np.int64], smallest: int, largest: int) -> tuple[int, int]:
     """Return the half-open range of values in ``[smallest, largest]``, both inclusive."""
     low = np.searchsorted(ascending, smallest, side="left")
     return int(low), int(np.searchsorted(ascending, largest, side="right"))
@@ -154,7 +154,7 @@ def _offset_groups(
 def _admits(statistics: Any, wanted: NDArray[np.int64]) -> bool:
     if statistics is None or not statistics.has_min_max:
         return True
-    low, high = _between(wanted, int(statistics.min), int(statistics.max))
+    low, high = _value_range(wanted, int(statistics.min), int(statistics.max))
     return low < high
 
 

@@ -192,10 +192,10 @@ class BucketPartition(PartitionKey):
     def to_path(self) -> str:
         """Return the folder, as Iceberg names it; names that no file system takes are cut and end in a hash."""
         parts = self.partition_spec.partition_to_path(self.record, self.schema).split("/")
-        return "/".join(part if len(part) <= _NAME_BYTES_MAX else _shortened(part) for part in parts)
+        return "/".join(part if len(part) <= _NAME_BYTES_MAX else _shorten(part) for part in parts)
 
 
-def _shortened(part: str) -> str:
+def _shorten(part: str) -> str:
     head = part[: _NAME_BYTES_MAX - 33]
     # Not within a quoted character: DuckDB unquotes the names of folders, and refuses what is no UTF-8.
     while not _is_quoted_whole(head):

@@ -57,7 +57,7 @@ class AutoPartitioner:
         for info in infos:
             self.maintain(info)
 
-    def kept(self, table_id: int | None = None) -> list[KeptPartition]:
+    def kept_partitions(self, table_id: int | None = None) -> list[KeptPartition]:
         """Return the partitions of one table, or of all, that are kept past their retention; as of the last run."""
         return [each for key, found in sorted(self._kept.items()) if table_id in {None, key} for each in found]
 
@@ -84,12 +84,12 @@ class AutoPartitioner:
         past = [name for name, exists in known.items() if exists and auto.is_past(name, now_ms)]
         kept = [found for name in past if (found := self._drop(info, auto, name, now_ms)) is not None]
         self._note_kept(info.table_id, kept)
-        if wanted := [name for name in self._wanted(info, auto, now_ms) if name not in known]:
+        if wanted := [name for name in self._wanted_names(info, auto, now_ms) if name not in known]:
             self._create(info, wanted)
 
-    def _wanted(self, info: TableInfo, auto: AutoPartition, now_ms: int) -> list[str]:
+    def _wanted_names(self, info: TableInfo, auto: AutoPartition, now_ms: int) -> list[str]:
         """Return the partitions that should exist, without those before the newest one that was ever due."""
-        wanted = auto.wanted(now_ms)
+        wanted = auto.wanted_partitions(now_ms)
         if not wanted:
             return []
         mark = self._marks.raise_to(info.table_id, AutoPartitionMark(present=wanted[0]))

@@ -241,7 +241,7 @@ class PartitionDdl:
 
     def losses_at(self, path: TablePath, time_ms: int) -> list[PartitionLoss]:
         """Return the dropped partitions of which the table as of a time had rows that are no longer available."""
-        return self._losses.at(self._catalog.table(path).table_id, time_ms)
+        return self._losses.losses(self._catalog.table(path).table_id, time_ms)
 
     def list_partitions(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
         """Return a table and its partitions, by id; those that match a partial spec.

@@ -52,9 +52,9 @@ class PartitionDropCheck:
 
     def is_guarded(self, info: TableInfo, partition: Partition) -> bool:
         """Return whether readers still read the lake's rows of a partition after it was dropped from the cluster."""
-        return info.descriptor.lake_enabled or bool(self.tiered(info, partition))
+        return info.descriptor.lake_enabled or bool(self.tiered_offsets(info, partition))
 
-    def tiered(self, info: TableInfo, partition: Partition) -> Mapping[int, TieredOffset]:
+    def tiered_offsets(self, info: TableInfo, partition: Partition) -> Mapping[int, TieredOffset]:
         """Return how far each bucket of a partition is tiered; those that never were are left out."""
         return self._ledger.partition_offsets(info.table_id, partition.info.partition_id)
 
@@ -70,7 +70,7 @@ class PartitionDropCheck:
             UnavailableError: A subclass: a bucket's server does not answer where the bucket ends.
             CorruptDataError: A bucket has stopped, so its end is not known; or the lake holds more than the bucket.
         """
-        tiered, number, terms = self.tiered(info, partition), next(self._numbers), self._tablets.terms()
+        tiered, number, terms = self.tiered_offsets(info, partition), next(self._numbers), self._tablets.terms()
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
         lake_ends = [tiered[bucket].end if bucket in tiered else 0 for bucket in range(len(group.leaders))]
         where = f"table {info.path}, partition {partition.info.name!r}"

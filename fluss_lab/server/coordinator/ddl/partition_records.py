@@ -34,7 +34,7 @@ class PartitionLosses:
                 values,
             )
 
-    def at(self, table_id: int, time_ms: int) -> list[PartitionLoss]:
+    def losses(self, table_id: int, time_ms: int) -> list[PartitionLoss]:
         """Return the losses that concern the table as of a time, by partition id."""
         query = (
             "SELECT partition_id, name, from_ms, until_ms FROM partition_losses "

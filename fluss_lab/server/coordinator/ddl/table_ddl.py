@@ -64,7 +64,7 @@ class TableAlteration:
             if not key.startswith(free):
                 _check_alterable(key, free)
 
-    def applied(self, old: TableInfo, now_ms: int) -> TableInfo | None:
+    def apply(self, old: TableInfo, now_ms: int) -> TableInfo | None:
         """Return the altered table; None when nothing changes.
 
         Raises:
@@ -194,7 +194,7 @@ class TableDdl:
             LakeNotConfiguredError: It is lake-enabled, and the cluster has no lake.
             DatabaseNotFoundError, TableExistsError, LakeTableExistsError: As their names say.
         """
-        descriptor = self._checked(wanted)
+        descriptor = self._check_definition(wanted)
         self._store.reserve.check(f"table {path} was not created")
         with self._changing:
             self._catalog.require_database(path.database)
@@ -219,7 +219,7 @@ class TableDdl:
             self._tablets.settle()
             log.info("event=table_created table=%s id=%d", path, info.table_id)
 
-    def _checked(self, wanted: TableDescriptor) -> TableDescriptor:
+    def _check_definition(self, wanted: TableDescriptor) -> TableDescriptor:
         """Return a definition received over the wire, checked like one given to the API."""
         return make_descriptor(
             wanted.schema,
@@ -282,7 +282,7 @@ class TableDdl:
                 return
             if old is None:
                 raise TableNotFoundError(f"table {path} does not exist")
-            if (new := change.applied(old, self._clock.now_ms())) is not None:
+            if (new := change.apply(old, self._clock.now_ms())) is not None:
                 self._store.reserve.check(f"table {path} was not altered")
                 self._alter(old, new)
 

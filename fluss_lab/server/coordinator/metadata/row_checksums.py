@@ -23,7 +23,7 @@ _TABLE: Final = (
 
 def prepare(db: sqlite3.Connection) -> None:
     """Register the functions with which a connection may change rows."""
-    db.create_function(_FUNCTION, -1, _added, deterministic=True)
+    db.create_function(_FUNCTION, -1, _add_row, deterministic=True)
     # Without it, rows that INSERT OR REPLACE removes would stay in the sums.
     db.execute("PRAGMA recursive_triggers = ON")
     # The triggers call a function of the connection's.
@@ -44,7 +44,7 @@ def begin(db: sqlite3.Connection) -> None:
             db.execute(
                 f"CREATE TRIGGER IF NOT EXISTS {table}_{event.lower()}_summed AFTER {event} ON {table} BEGIN {change}; END"
             )
-    for name, (rows, total) in _found(db).items():
+    for name, (rows, total) in _stored_sums(db).items():
         db.execute("INSERT OR REPLACE INTO row_sums VALUES (?, ?, ?)", (name, rows, total))
 
 
@@ -60,7 +60,7 @@ def problem(db: sqlite3.Connection) -> str | None:
     if damaged:
         return "; ".join(damaged)
     noted = {str(name): (rows, total) for name, rows, total in db.execute("SELECT name, rows, sum FROM row_sums")}
-    found = _found(db)
+    found = _stored_sums(db)
     for name in sorted(noted.keys() | found.keys()):
         if noted.get(name) != found.get(name):
             return f"its rows of {name} are not those that were written: their checksum differs"
@@ -84,24 +84,24 @@ def _changes(columns: list[str]) -> Iterator[tuple[str, str]]:
     yield "DELETE", f"rows = rows - 1, sum = {_FUNCTION}(sum, {old})"
 
 
-def _found(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+def _stored_sums(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     """Return number and sum of what is there."""
     queries = {table: f"SELECT * FROM {table}" for table in _tables(db)}  # noqa: S608  # names of the file's own
     queries[_DEFINITIONS] = (
         "SELECT type, name, tbl_name, sql FROM sqlite_master UNION ALL "
         "SELECT 'version', user_version, application_id, NULL FROM pragma_user_version, pragma_application_id"
     )
-    return {name: _summed(db.execute(query)) for name, query in queries.items()}
+    return {name: _sum_rows(db.execute(query)) for name, query in queries.items()}
 
 
-def _summed(rows: Iterable[tuple[object, ...]]) -> tuple[int, int]:
+def _sum_rows(rows: Iterable[tuple[object, ...]]) -> tuple[int, int]:
     count = total = 0
     for row in rows:
-        count, total = count + 1, _added(total, *row)
+        count, total = count + 1, _add_row(total, *row)
     return count, total
 
 
-def _added(total: int, *values: object) -> int:
+def _add_row(total: int, *values: object) -> int:
     digest = hashlib.blake2b(b"".join(map(_bytes, values)), digest_size=_DIGEST_BYTES).digest()
     return total ^ int.from_bytes(digest, signed=True)
 

@@ -171,7 +171,7 @@ class TableCatalog:
         table_id, database, name, schema_id, descriptor, created_ms, modified_ms = row
         with self._store.parse_guard(f"table {database}.{name}"):
             path = TablePath(database, name)
-            definition = self._definitions.parsed(descriptor)
+            definition = self._definitions.parse(descriptor)
             if definition.buckets < 1 or not definition.schema.columns:
                 raise ValueError(f"{definition.buckets} buckets, {len(definition.schema.columns)} columns")
             if not 0 < schema_id < 1 << 31 or not 0 <= created_ms <= modified_ms < _TIME_MAX_MS:

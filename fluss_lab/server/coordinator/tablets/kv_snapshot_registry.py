@@ -86,7 +86,7 @@ class KvSnapshotRegistry:
         """
         failpoint("coordinator.kv_commit.before")
         self._check_epochs(request)
-        completed = _completed_of(request.completed_snapshot)
+        completed = _decode_completed(request.completed_snapshot)
         bucket = self._bucket_of(completed)
         with self._store.write():
             self._check_exists(bucket)
@@ -253,7 +253,7 @@ class KvSnapshotRegistry:
         return found.info
 
 
-def _completed_of(data: bytes) -> CompletedSnapshot:
+def _decode_completed(data: bytes) -> CompletedSnapshot:
     if len(data) > REPORT_BYTES_MAX:
         raise InvalidRequestError(f"completed snapshot: expected at most {REPORT_BYTES_MAX} bytes, found {len(data)}")
     try:

@@ -91,15 +91,15 @@ class LakeLedger:
         """Return every lake table that may exist, by table id."""
         with self._store.read() as db:
             rows = db.execute("SELECT table_id, database, name, state FROM lake_tables ORDER BY 1")
-            return [LakeTableRow(row[0], TablePath(row[1], row[2]), self._known(row[0], row[3])) for row in rows]
+            return [LakeTableRow(row[0], TablePath(row[1], row[2]), self._check_state(row[0], row[3])) for row in rows]
 
     def state(self, table_id: int) -> str | None:
         """Return the state of a table's lake table; None when it has none."""
         with self._store.read() as db:
             row = db.execute("SELECT state FROM lake_tables WHERE table_id = ?", (table_id,)).fetchone()
-        return None if row is None else self._known(table_id, row[0])
+        return None if row is None else self._check_state(table_id, row[0])
 
-    def _known(self, table_id: int, state: str) -> str:
+    def _check_state(self, table_id: int, state: str) -> str:
         """Return a state after checking that it is known: an unknown one must never be settled by a drop."""
         with self._store.parse_guard(f"lake table of table id {table_id}"):
             if state not in _STATES:
@@ -243,7 +243,7 @@ class LakeLedger:
         with self._store.write() as db:
             current = self._latest_offsets(db, table_id)
             given = {**_moved_starts(table_id, current, starts), **offsets}
-            merged = {key: _merged(current.get(key), offset) for key, offset in given.items()}
+            merged = {key: _merge_offsets(current.get(key), offset) for key, offset in given.items()}
             return self._add(db, table_id, snapshot_id, {**current, **merged}, now_ms, floor=current)
 
     def repair(
@@ -310,7 +310,7 @@ def _end(offsets: Mapping[PartitionBucket, TieredOffset], key: PartitionBucket) 
     return replace(offsets[key], start=None) if key in offsets else None
 
 
-def _merged(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
+def _merge_offsets(old: TieredOffset | None, new: TieredOffset) -> TieredOffset:
     if old is None:
         return new
     # What can no longer be replayed stays so, even if a late report has an earlier start.

@@ -34,7 +34,7 @@ class LeavingTierers:
         with self._lock:
             self._holders[table_id] = _Holder(epoch, session_id)
 
-    def left(self, table_id: int, epoch: int) -> None:
+    def note_round_end(self, table_id: int, epoch: int) -> None:
         """Note that a tierer's round has ended. Other tables' rounds are ignored."""
         with self._lock:
             holder = self._holders.get(table_id)

@@ -62,7 +62,7 @@ class TableTiering:
         """Return when the next round is due."""
         return max(self.since_ms, self.last_tiered_ms or 0) + self.freshness_ms
 
-    def seen_at(self, now_ms: int) -> TableTiering:
+    def clamp_times(self, now_ms: int) -> TableTiering:
         """Return the same with no time in the future: when the clock stepped back, the wait begins now."""
         last_ms = None if self.last_tiered_ms is None else min(self.last_tiered_ms, now_ms)
         return replace(self, since_ms=min(self.since_ms, now_ms), last_tiered_ms=last_ms)

@@ -230,7 +230,7 @@ class TieringManager:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
         """
         with self._store.read():
-            self.leaving.left(table_id, epoch)
+            self.leaving.note_round_end(table_id, epoch)
             held = self._holder(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
             self._fail(
@@ -279,7 +279,7 @@ class TieringManager:
             TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
         """
         with self._store.read():
-            self.leaving.left(table_id, epoch)
+            self.leaving.note_round_end(table_id, epoch)
             if self._finished.get(table_id) == (coordinator_epoch, epoch):
                 return
             self._holder(table_id, coordinator_epoch, epoch)
@@ -287,7 +287,7 @@ class TieringManager:
             done = replace(self._tables[table_id], unfinished=unfinished, failures=0, last_error=None)
             if not is_upkeep:
                 done = replace(done, last_tiered_ms=now_ms)
-                self.stats.finished(table_id, size_bytes=size_bytes, records=records)
+                self.stats.note_finish(table_id, size_bytes=size_bytes, records=records)
             if facts is None and records:
                 facts = pb.PbRoundFacts(row_count=records, size_in_bytes=size_bytes)
             self._move(
@@ -392,7 +392,9 @@ class TieringManager:
     def _tick(self) -> None:
         """Apply the transitions that only depend on time, as far as they can be written."""
         now_ms = self._clock.now_ms()
-        waiting = [table.seen_at(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED]
+        waiting = [
+            table.clamp_times(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED
+        ]
         self._tables.update({table.table_id: table for table in waiting})
         ended = {table_id: end for table_id, held in self._held.items() if (end := self._end_of(held)) is not None}
         try:
@@ -441,7 +443,7 @@ class TieringManager:
         if kind is TieringCancelledError:  # as a person wanted it: nothing is wrong with the table
             failed = replace(table, unfinished=unfinished)
         else:
-            self.stats.failed(table_id)
+            self.stats.note_failure(table_id)
 
         def note() -> None:
             if is_upkeep:
@@ -482,6 +484,6 @@ class TieringManager:
             self._queue[table_id] = self._clock.monotonic_ms()
             self.stats.pending(table_id)
         if table.state is TieringState.TIERING:
-            self.stats.granted(table_id)
+            self.stats.note_grant(table_id)
         else:
             self._held.pop(table_id, None)

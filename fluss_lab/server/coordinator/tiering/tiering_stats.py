@@ -46,24 +46,24 @@ class TieringStats:
 
     def pending(self, table_id: int) -> None:
         """Note that a table is pending."""
-        stats = self._of(table_id)
+        stats = self._stats(table_id)
         stats.pending_ms, stats.granted_ms = self._clock.monotonic_ms(), None
 
-    def granted(self, table_id: int) -> None:
+    def note_grant(self, table_id: int) -> None:
         """Note that a tierer got a table."""
-        stats = self._of(table_id)
+        stats = self._stats(table_id)
         stats.pending_ms, stats.granted_ms = None, self._clock.monotonic_ms()
 
-    def finished(self, table_id: int, *, size_bytes: int | None, records: int | None) -> None:
+    def note_finish(self, table_id: int, *, size_bytes: int | None, records: int | None) -> None:
         """Note that a table's round finished; call this before the table's next state."""
-        stats = self._of(table_id)
+        stats = self._stats(table_id)
         if stats.granted_ms is not None:
             stats.duration_ms = self._clock.monotonic_ms() - stats.granted_ms
         stats.size_bytes, stats.records = size_bytes, records
 
-    def failed(self, table_id: int) -> None:
+    def note_failure(self, table_id: int) -> None:
         """Note that a table's round failed."""
-        self._of(table_id).failures += 1
+        self._stats(table_id).failures += 1
 
     def forget(self, table_id: int) -> None:
         """Forget a table that was dropped, or is no longer tiered."""
@@ -78,5 +78,5 @@ class TieringStats:
         since_ms = self.of(table_id).pending_ms
         return 0 if since_ms is None else max(0, self._clock.monotonic_ms() - since_ms)
 
-    def _of(self, table_id: int) -> RoundStats:
+    def _stats(self, table_id: int) -> RoundStats:
         return self._tables.setdefault(table_id, RoundStats())

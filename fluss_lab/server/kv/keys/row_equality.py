@@ -29,15 +29,15 @@ def equal_rows(columns: Sequence[pa.Array], left: Longs, right: Longs) -> Mask:
 
     Cost: the first column of all pairs; each further one only of the pairs that are still equal.
     """
-    return _narrowed([(column, column) for column in columns], left, right)
+    return _narrow([(column, column) for column in columns], left, right)
 
 
 def equal_across(left: Sequence[pa.Array], left_at: Longs, right: Sequence[pa.Array], right_at: Longs) -> Mask:
     """Return as `equal_rows` for pairs whose rows lie in different batches of the same types."""
-    return _narrowed(list(zip(left, right, strict=True)), left_at, right_at)
+    return _narrow(list(zip(left, right, strict=True)), left_at, right_at)
 
 
-def _narrowed(columns: Sequence[tuple[pa.Array, pa.Array]], left: Longs, right: Longs) -> Mask:
+def _narrow(columns: Sequence[tuple[pa.Array, pa.Array]], left: Longs, right: Longs) -> Mask:
     still = np.arange(left.size)
     # What is cheap to compare first.
     for ours, theirs in sorted(columns, key=lambda pair: _effort(pair[0].type)):

@@ -64,7 +64,7 @@ class SlotTable:
         """Return what `homes` gives for one."""
         return (hash >> 32) * self.size >> 32
 
-    def _wrapped(self, places: Longs) -> Longs:
+    def _wrap(self, places: Longs) -> Longs:
         """Return places less than a table behind the end as those at its beginning."""
         return np.where(places >= self.size, places - self.size, places)
 
@@ -78,12 +78,12 @@ class SlotTable:
     def search(self, hashes: Hashes, places: Longs) -> tuple[Longs, Longs]:
         """Return slot and entry of the first match at or after each place; the entry is 0 where there is none."""
         wanted = hashes.view(np.int64)
-        places = self._wrapped(places)
+        places = self._wrap(places)
         found = self._slots.take(places, axis=0)
         entries = found[:, ENTRY].copy()
         active = np.flatnonzero((entries != EMPTY) & ((found[:, HASH] != wanted) | (entries == GONE)))
         while active.size:
-            window = self._wrapped(places[active][:, None] + _WINDOW)
+            window = self._wrap(places[active][:, None] + _WINDOW)
             found = self._slots.take(window.ravel(), axis=0).reshape(*window.shape, 2)
             entry = found[:, :, ENTRY]
             ends = (entry == EMPTY) | ((found[:, :, HASH] == wanted[active][:, None]) & (entry > 0))
@@ -128,7 +128,7 @@ class SlotTable:
         """Return the first empty slot at or after each place."""
         taken = np.flatnonzero(self._entries(places) != EMPTY)
         while taken.size:
-            window = self._wrapped(places[taken][:, None] + _WINDOW)
+            window = self._wrap(places[taken][:, None] + _WINDOW)
             ended, first = _first(self._entries(window) == EMPTY)
             places[taken] = window.ravel().take(first)
             taken = taken[~ended]
@@ -145,7 +145,7 @@ class SlotTable:
         """Return how many slots from one on, behind the end those at the beginning, come before an empty one."""
         length = 0
         while True:
-            window = self._wrapped(place + np.arange(length, length + _RUN))
+            window = self._wrap(place + np.arange(length, length + _RUN))
             empty = self._entries(window) == EMPTY
             if empty.any():
                 return length + int(empty.argmax())

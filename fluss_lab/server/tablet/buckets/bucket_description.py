@@ -20,7 +20,7 @@ def describe_bucket(bucket: Bucket) -> pb.PbBucketDescription:
     if stopped is not None and not isinstance(stopped, StorageError):
         return unknown(bucket.id, stopped)
     try:
-        known = _known(bucket)
+        known = _known_message(bucket)
     except Exception as error:
         return unknown(bucket.id, as_fluss_error(error, f"describe bucket {bucket.id}"))
     return pb.PbBucketDescription(table_bucket=_pb_bucket(bucket.id), known=known)
@@ -31,7 +31,7 @@ def unknown(bucket: TableBucket, error: FlussError) -> pb.PbBucketDescription:
     return pb.PbBucketDescription(table_bucket=_pb_bucket(bucket), error=_pb_error(error))
 
 
-def _known(bucket: Bucket) -> pb.PbKnownBucket:
+def _known_message(bucket: Bucket) -> pb.PbKnownBucket:
     held = bucket.log
     known = pb.PbKnownBucket(
         log_start_offset=held.start,
@@ -41,7 +41,7 @@ def _known(bucket: Bucket) -> pb.PbKnownBucket:
         size_in_bytes=held.segments.size_bytes,
         segments=len(held.segments),
         max_timestamp=held.max_timestamp_ms,
-        given_up=[_given_up(each) for each in bucket.given_up],
+        given_up=[_given_up_message(each) for each in bucket.given_up],
     )
     _put_start(bucket, known)
     if (lake := bucket.lake) is not None:
@@ -66,7 +66,7 @@ def damage_response(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageRes
         remote_log_end_offset=found.remote_end,
         rows_offset=found.rows_offset,
         is_gone=found.is_gone,
-        given_up=[_given_up(each) for each in bucket.given_up],
+        given_up=[_given_up_message(each) for each in bucket.given_up],
     )
     if found.lake_rows_offset is not None:
         response.lake_rows_offset = found.lake_rows_offset
@@ -81,7 +81,7 @@ def damage_response(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageRes
     return response
 
 
-def _given_up(each: GivenUpRange) -> pb.PbGivenUpRange:
+def _given_up_message(each: GivenUpRange) -> pb.PbGivenUpRange:
     return pb.PbGivenUpRange(
         start_offset=each.start, stop_offset=each.stop, lost_start_offset=each.lost_start, time=each.time_ms
     )

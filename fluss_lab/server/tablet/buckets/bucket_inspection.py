@@ -111,13 +111,13 @@ def inspect_bucket(folder: Path, schemas: Mapping[int, pa.Schema], *, changelog:
             "on the device; the next start writes it again", "Look after the disk before that",
         )  # fmt: skip
     bases = segment_bases(folder)
-    yield from _given_up(folder)
+    yield from _given_up_findings(folder)
     yield from _dropped_mark(folder)
     yield from _leftovers(folder, bases)
     yield from _segments(folder, bases, known, schemas, changelog=changelog)
 
 
-def _given_up(folder: Path) -> Iterator[Finding]:
+def _given_up_findings(folder: Path) -> Iterator[Finding]:
     path = folder / GIVEN_UP_FILE
     try:
         noted = load_given_up(folder)
@@ -164,20 +164,20 @@ def _segments(
     folder: Path, bases: list[int], known: Checkpoint | None, schemas: Mapping[int, pa.Schema], *, changelog: bool
 ) -> Iterator[Finding]:
     if not bases and known is not None:
-        yield _lost(folder, None, f"no segment is left of a log that reached offset {known.recovery_point}")
+        yield _lost_finding(folder, None, f"no segment is left of a log that reached offset {known.recovery_point}")
     timestamp_ms, end = -1, bases[0] if bases else 0
     expected = recovery_point.expected_start(folder, None if known is None else known.segments[0].base_offset)
     if bases and bases[0] > expected:
-        yield _lost(
+        yield _lost_finding(
             folder, None, f"the first segment is of offset {bases[0]}, expected one of {expected}: files are missing"
         )
     for base in bases:
         path = folder / f"{base:020d}{LOG_SUFFIX}"
         if base != end:
-            yield _lost(path, None, f"expected a segment at offset {end}, found this one at {base}")
+            yield _lost_finding(path, None, f"expected a segment at offset {end}, found this one at {base}")
         walked = walk(path, base, timestamp_ms, schemas)
         if walked.problem is not None:
-            yield _judged(path, walked, known, is_last=base == bases[-1])
+            yield _judge(path, walked, known, is_last=base == bases[-1])
         if walked.is_newer:
             return
         mark = None if known is None else known.mark_of(base)
@@ -188,10 +188,12 @@ def _segments(
         timestamp_ms, end = walked.timestamp_ms, walked.offset
     if known is not None and bases and end < known.recovery_point:
         last = folder / f"{bases[-1]:020d}{LOG_SUFFIX}"
-        yield _lost(last, None, f"the log ends at offset {end}, but was on the device up to {known.recovery_point}")
+        yield _lost_finding(
+            last, None, f"the log ends at offset {end}, but was on the device up to {known.recovery_point}"
+        )
 
 
-def _lost(path: Path, position: int | None, found: str) -> Finding:
+def _lost_finding(path: Path, position: int | None, found: str) -> Finding:
     return Finding(
         path, position, found, "Records are lost or damaged; the bucket is served up to there and takes no more", _COPY
     )
@@ -257,18 +259,22 @@ def _check(header: BatchHeader, whole: memoryview, walked: SegmentWalk, schemas:
         decode_checked(header, whole, schema)
 
 
-def _judged(path: Path, walked: SegmentWalk, known: Checkpoint | None, *, is_last: bool) -> Finding:
+def _judge(path: Path, walked: SegmentWalk, known: Checkpoint | None, *, is_last: bool) -> Finding:
     """Say what recovery will make of a bad place."""
     problem = walked.problem or ""
     if walked.is_newer:
         ends = "The bucket is served up to there and takes no more; nothing is cut off"
         return Finding(path, walked.position, problem, ends, "Use that version")
     if known is not None and walked.offset < known.recovery_point:
-        return _lost(path, walked.position, f"{problem}; the log was on the device up to {known.recovery_point}")
+        return _lost_finding(
+            path, walked.position, f"{problem}; the log was on the device up to {known.recovery_point}"
+        )
     if not is_last:
-        return _lost(path, walked.position, f"{problem}; another segment lies behind it")
+        return _lost_finding(path, walked.position, f"{problem}; another segment lies behind it")
     if (valid := find_batch(path, walked.position + 1, walked.offset)) is not None:
-        return _lost(path, walked.position, f"{problem}; a valid batch at offset {valid.base_offset} lies behind it")
+        return _lost_finding(
+            path, walked.position, f"{problem}; a valid batch at offset {valid.base_offset} lies behind it"
+        )
     return Finding(
         path, walked.position, f"a torn tail: {problem}", "It was being written when the server ended, and is cut off at "
         "the next start; nothing of it was acknowledged", _NOTHING, is_harmless=True,
@@ -283,16 +289,16 @@ def _against_mark(path: Path, mark: SegmentMark, walked: SegmentWalk) -> Iterato
             "segment when they are first needed", _NOTHING, is_harmless=True,
         )  # fmt: skip
         return
-    for (position, timestamp_ms), relative in zip(_bounded(index), index.relatives(), strict=True):
+    for (position, timestamp_ms), relative in zip(_bounded_marks(index), index.relatives(), strict=True):
         if position < walked.position and walked.places.get(position) != (relative, timestamp_ms):
-            yield _lost(
+            yield _lost_finding(
                 path, position, f"the index has a batch here at offset {mark.base_offset + relative} with time "
                 f"{timestamp_ms}, the segment has {walked.places.get(position)}",
             )  # fmt: skip
             return
 
 
-def _bounded(index: SparseIndex) -> list[tuple[int, int]]:
+def _bounded_marks(index: SparseIndex) -> list[tuple[int, int]]:
     marks = index.marks(0)
     return [next(marks) for _ in range(len(index))]
 

@@ -279,7 +279,7 @@ class BucketStore:
         """
         if (found := self._buckets.get(bucket)) is not None:
             request = self._requests[bucket]
-            lost = self._lost_log(bucket, request).known_to(found.log)
+            lost = self._lost_log(bucket, request).with_log(found.log)
             return self.renew(bucket, lambda _: self._lay(bucket, request, lost))
         request = self._lost_request(bucket)
         self._lay(bucket, request, self._lost_log(bucket, request))
@@ -356,7 +356,7 @@ class BucketStore:
             self._undefined[bucket.table_id] = request
         table = self._tables.get(bucket.table_id)
         if table is None:
-            table = RegisteredTable.opened(request, folder)
+            table = RegisteredTable.load(request, folder)
         make_folder(folder)
         table.define(request, folder)
         self._tables[bucket.table_id] = table

@@ -161,7 +161,7 @@ class KvBucket:
         if log.stopped is not None:
             return KvBucket(table, log, fresh, snapshots, options, log.stopped)
         try:
-            store = options.memory.watched(_restored(table, schema_id, log, snapshots, fresh))
+            store = options.memory.watch(_restore(table, schema_id, log, snapshots, fresh))
             schema, pace = table.schemas[schema_id], options.memory.pace
             replay = Replay(log.reader.view, store, table.schemas, schema, pace=pace)
             replay.run()
@@ -215,7 +215,7 @@ class KvBucket:
         if columns:
             names: Sequence[str] | None = rows.schema.names
         else:
-            names, rows = None, _widened(rows, self.table.schemas[self._schema_id])
+            names, rows = None, _widen(rows, self.table.schemas[self._schema_id])
         # What would be far too large is refused before it takes the memory for it.
         extent = _EXTENT_FACTOR * self._size_max
         change = self.store.prepare(
@@ -225,7 +225,7 @@ class KvBucket:
         self._row_limit.check(change.rows, bytes(change.change_types))
         if not change.rows.num_rows and header.writer_id == NO_WRITER:
             return DerivedEntry(None, _nothing)
-        entry = LogEntry.encoded(
+        entry = LogEntry.encode(
             encode(
                 change.rows,
                 schema_id=self._schema_id,
@@ -298,9 +298,7 @@ class KvBucket:
             store = KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
         store.follow(invalid)
         schema, pace = table.schemas[schema_id], self._memory.pace
-        Replay(
-            self.log.reader.view, self._memory.watched(store), table.schemas, schema, confirms=False, pace=pace
-        ).run()
+        Replay(self.log.reader.view, self._memory.watch(store), table.schemas, schema, confirms=False, pace=pace).run()
         if store.log_offset != self.log.end:
             raise ServerUnavailableError(f"expected rows up to offset {self.log.end}, found {store.log_offset}")
         self.store, self._definition, self._schema_id = store, definition, schema_id
@@ -349,7 +347,7 @@ class KvBucket:
         """
         if self.is_live:
             return self.log.end
-        found = self.snapshots.checked(self.table.schemas)
+        found = self.snapshots.check(self.table.schemas)
         return 0 if found is None else found.log_offset
 
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[int]) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
@@ -418,7 +416,7 @@ class KvBucket:
                     f"{damage}; they can be rebuilt neither from the log, which begins at {view.start}, nor from a snapshot "
                     "before them: restore the file from a copy, or `fluss-lab repair` the table from the lake"
                 ) from damage
-            store, pace = self._memory.watched(store), self._memory.pace
+            store, pace = self._memory.watch(store), self._memory.pace
             replay = Replay(view, store, table.schemas, table.schemas[schema_id], pace=pace)
             replay.run()
         log.warning("event=previous_offsets_rebuilt table=%s batches=%d damage=%s", table.path, replay.mended, damage)
@@ -454,7 +452,7 @@ def key_schema(descriptor: TableDescriptor, names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, descriptor.schema.column(name).type.arrow(), nullable=False) for name in names])
 
 
-def _restored(
+def _restore(
     table: RegisteredTable, schema_id: int, log: BucketLog, snapshots: SnapshotStore, fresh: KvStore
 ) -> KvStore:
     """Return the rows of the newest whole snapshot; without one, none, which is right at the log's first offset."""
@@ -469,7 +467,7 @@ def _restored(
     return KvStore.restore(table.descriptor, schema_id, table.schemas, image)
 
 
-def _widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _widen(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of an older schema with the columns that were added since, null; nullability stays as it was sent."""
     if len(rows.schema) == len(schema):
         return rows

@@ -113,7 +113,7 @@ class KvSnapshotter:
         if kv is None or not kv.is_live:
             raise CorruptDataError(f"{bucket.id}: the rows in memory are not those of the log")
         with self._turn(bucket.id).taking:
-            self._written(bucket, kv)
+            self._write(bucket, kv)
         self._report([bucket])
 
     def take_anew(self, bucket: Bucket, image: KvImage) -> None:
@@ -125,7 +125,7 @@ class KvSnapshotter:
         kv = bucket.kv
         assert kv is not None, "of a log table"
         with self._turn(bucket.id).taking:
-            if (known := self._known_to_coordinator(bucket)) is not None:
+            if (known := self._registered_snapshot(bucket)) is not None:
                 kv.snapshots.skip_ids(known[0])
             writers = bucket.log.writers().to_json()
             kv.snapshots.write(image, writers=writers, created_ms=self._clock.now_ms(), anew=True)
@@ -166,16 +166,16 @@ class KvSnapshotter:
             latest = kv.snapshots.latest
             log_offset = latest.log_offset if latest is not None else 0
             if kv.store.log_offset == log_offset and not turn.force:
-                return self._settled(turn, latest)
+                return self._settle(turn, latest)
             if bucket.log.stopped is not None:
                 raise type(bucket.log.stopped)(f"{bucket.id}: no snapshot of a stopped log: {bucket.log.stopped}")
-            completed = self._written(bucket, kv)
+            completed = self._write(bucket, kv)
             log.info("event=kv_snapshot bucket=%s snapshot=%d log_offset=%d rows=%d bytes=%d new_bytes=%d",
                      bucket.id, completed.snapshot_id, completed.log_offset, completed.row_count, completed.size_bytes,
                      completed.new_bytes)  # fmt: skip
-            return self._settled(turn, completed)
+            return self._settle(turn, completed)
 
-    def _written(self, bucket: Bucket, kv: KvBucket) -> CompletedSnapshot:
+    def _write(self, bucket: Bucket, kv: KvBucket) -> CompletedSnapshot:
         taken_ms = self._clock.now_ms()
         try:
             image, writers = kv.capture()
@@ -187,7 +187,7 @@ class KvSnapshotter:
                 raise NotLeaderError(f"{bucket.id} was closed while its snapshot was taken") from error
             raise
 
-    def _settled(self, turn: _Turn, completed: CompletedSnapshot | None) -> CompletedSnapshot | None:
+    def _settle(self, turn: _Turn, completed: CompletedSnapshot | None) -> CompletedSnapshot | None:
         turn.failures, turn.force = 0, False
         turn.due_ms = self._clock.monotonic_ms() + self._interval_ms
         return completed
@@ -214,7 +214,7 @@ class KvSnapshotter:
     def _settle_conflict(self, bucket: Bucket, latest: CompletedSnapshot, error: ConflictError) -> None:
         """Where the coordinator knows another snapshot by the same id or a later one, go on behind that."""
         log.warning("event=kv_snapshot_not_reported bucket=%s error=%s", bucket.id, error)
-        known = self._known_to_coordinator(bucket)
+        known = self._registered_snapshot(bucket)
         if known is None or known <= (latest.snapshot_id, latest.log_offset):
             return  # it was refused for another reason, and is reported again
         assert bucket.kv is not None
@@ -222,7 +222,7 @@ class KvSnapshotter:
         turn = self._turn(bucket.id)
         turn.force, turn.due_ms = True, self._clock.monotonic_ms()
 
-    def _known_to_coordinator(self, bucket: Bucket) -> tuple[int, int] | None:
+    def _registered_snapshot(self, bucket: Bucket) -> tuple[int, int] | None:
         """Return id and log offset of the newest snapshot that the coordinator knows; None when it knows none, or cannot be asked."""
         try:
             return self._reporter.latest(bucket)

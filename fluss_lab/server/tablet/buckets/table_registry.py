@@ -61,7 +61,7 @@ class RegisteredTable:
         return options.LOG_LOCAL_SEGMENTS.of(self.descriptor.properties)
 
     @staticmethod
-    def opened(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> RegisteredTable:
+    def load(request: pb.PbNotifyLeaderAndIsrReqForBucket, folder: Path) -> RegisteredTable:
         """Return a table as it is kept in its folder; `define` brings it up to date.
 
         Raises:

@@ -50,7 +50,7 @@ class UnopenedBuckets:
             before = self._attempts.get(bucket)
             failures = 1 if before is None else before.failures + 1
             wait_ms = min(FIRST_WAIT_MS << min(failures - 1, 20), self._wait_max_ms)
-            known = _described(request, error, self._wait_max_ms)
+            known = _describe_error(request, error, self._wait_max_ms)
             self._attempts[bucket] = _Attempt(request, known, failures, self._clock.monotonic_ms() + wait_ms)
             return known
 
@@ -93,7 +93,7 @@ def durable_offset_of(request: pb.PbNotifyLeaderAndIsrReqForBucket) -> int | Non
     return request.durable_offset if request.HasField("durable_offset") else None
 
 
-def _described(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, wait_max_ms: int) -> FlussError:
+def _describe_error(request: pb.PbNotifyLeaderAndIsrReqForBucket, error: Exception, wait_max_ms: int) -> FlussError:
     """Return an error that names the bucket, the cause and the remedy; of the class of the cause."""
     bucket = bucket_of(request.table_bucket)
     if isinstance(error, OSError) and error.filename is not None:

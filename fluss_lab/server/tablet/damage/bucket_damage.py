@@ -104,16 +104,14 @@ def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDama
 def _is_gone(folder: Path, ranges: list[DamagedRange], local_start: int) -> bool:
     """Return whether nothing that can be read is left of a log."""
     (first, *others), bases = ranges, segment_bases(folder)
-    return (
-        not others and first.start == local_start and SoundTail.behind(folder, first).path is None and len(bases) <= 1
-    )
+    return not others and first.start == local_start and SoundTail.find(folder, first).path is None and len(bases) <= 1
 
 
 def _lake_rows(folder: Path, ranges: list[DamagedRange], lake: LakeState, *, is_gone: bool) -> int | None:
     """Return the offset at which the lake has the rows, so that what can be read of the log follows on them."""
     if is_gone:
         return min(lake.end, ranges[-1].stop)
-    return SoundTail.behind(folder, ranges[-1]).boundary(lake.end)
+    return SoundTail.find(folder, ranges[-1]).boundary(lake.end)
 
 
 def _ranges(bucket: Bucket, folder: Path, durable_offset: int) -> list[DamagedRange]:

@@ -94,7 +94,7 @@ class UploadedRows:
         with self._lock:
             if message.part == 0:
                 self._sent = _Upload(bucket_of(message), message.log_offset, self._clock.monotonic_ms())
-            sent = self._found(bucket_of(message), message.log_offset)
+            sent = self._find_upload(bucket_of(message), message.log_offset)
             if sent.parts != message.part:
                 raise ConflictError(
                     f"rows of {sent.bucket}: expected part {sent.parts}, found {message.part}; send all again"
@@ -116,7 +116,7 @@ class UploadedRows:
             ConflictError: They were not sent, or not so many: send them again.
         """
         with self._lock:
-            sent = self._found(bucket, log_offset)
+            sent = self._find_upload(bucket, log_offset)
             if sent.row_count != row_count:
                 raise ConflictError(f"rows of {bucket}: expected {row_count}, found {sent.row_count}; send them again")
             self._sent = None
@@ -129,7 +129,7 @@ class UploadedRows:
             if self._sent is not None and self._sent.used_ms < self._clock.monotonic_ms() - self._ttl_ms:
                 self._sent = None
 
-    def _found(self, bucket: TableBucket, log_offset: int) -> _Upload:
+    def _find_upload(self, bucket: TableBucket, log_offset: int) -> _Upload:
         sent = self._sent
         if sent is None or (sent.bucket, sent.log_offset) != (bucket, log_offset):
             raise ConflictError(f"rows of {bucket} at offset {log_offset}: they were not sent, or are no longer kept")
@@ -260,7 +260,7 @@ class DamageRequests:
             # Requested again because the answer was lost.
             is_done = any(each.start == request.start_offset for each in bucket.given_up)
             if not is_done and request.start_offset < request.stop_offset:
-                bucket = self._cut(self._laid(bucket, request), request)
+                bucket = self._cut(self._lay_log(bucket, request), request)
             return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class DamageRequests:
         renewed = self._store.begin_anew(bucket_of(request))
         log.warning("event=lost_log_begun_anew log_start=%d", renewed.log.start, extra=renewed.log_fields)
 
-    def _laid(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
+    def _lay_log(self, bucket: Bucket, request: pb.GiveUpRangeRequest) -> Bucket:
         """Return an open bucket; with an empty log instead of one whose files went meanwhile, if that may be given up."""
         if segment_bases(self._store.folder(bucket.id)):
             return bucket
@@ -326,7 +326,7 @@ class DamageRequests:
             if found.is_gone:
                 image = replace(image, log_offset=cut.start)
             try:
-                check_rows(bucket.table, image, SoundTail.behind(self._store.folder(bucket.id), found.ranges[-1]))
+                check_rows(bucket.table, image, SoundTail.find(self._store.folder(bucket.id), found.ranges[-1]))
             except CorruptDataError as error:
                 raise CorruptDataError(
                     f"the rows that the lake has of the bucket at offset {image.log_offset} are not those that its log goes on "

@@ -113,7 +113,7 @@ class SoundTail:
     position: int = 0
 
     @staticmethod
-    def behind(folder: Path, damaged: DamagedRange) -> SoundTail:
+    def find(folder: Path, damaged: DamagedRange) -> SoundTail:
         """Return the place behind a bucket's last damaged range."""
         if damaged.position is not None:
             return SoundTail(damaged.stop, damaged.path, damaged.position)

@@ -88,7 +88,7 @@ class LostLog:
             ends.append(lake.end)
         return LostLog(start, max(ends), floor_ms, WriterStates() if known is None else known.writers)
 
-    def known_to(self, log: BucketLog) -> LostLog:
+    def with_log(self, log: BucketLog) -> LostLog:
         """Return the same, with what is known of the log by the server that has it open."""
         floor_ms = max(self.floor_ms, log.floor_ms)
         return LostLog(log.start, max(self.end, log.end), floor_ms, log.writers())

@@ -75,7 +75,7 @@ class WriterStates:
             return None
         return next((batch for batch in reversed(writer.batches) if batch.sequence == sequence), None)
 
-    def expected(self, writer_id: int) -> int:
+    def expected_sequence(self, writer_id: int) -> int:
         """Return the sequence that a writer's next batch must have: 0 of a writer that is not known."""
         writer = self._writers.get(writer_id)
         return 0 if writer is None else following(writer.batches[-1].sequence)
@@ -266,7 +266,7 @@ class Admission:
                     f"{batch.header.crc:08x}; nothing was appended: rows that are new need a new number, or a new writer id"
                 )
             if before is None:
-                expected = turns.get(writer_id, self._writers.expected(writer_id))
+                expected = turns.get(writer_id, self._writers.expected_sequence(writer_id))
                 if sequence != expected:
                     return _Gap(writer_id, expected, sequence)
                 turns[writer_id] = following(sequence)

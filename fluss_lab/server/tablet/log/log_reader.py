@@ -137,7 +137,7 @@ class LogView:
             try:
                 data, end = _read_whole(segment, place, limit, bytes_max - size, at_least_one and not size)
             except UNREADABLE as error:
-                raise self._named(segment, error) from error
+                raise self._name_segment(segment, error) from error
             if data:
                 buffers.append(data)
                 size += len(data)
@@ -175,16 +175,16 @@ class LogView:
         try:
             place = segment.find_offset(offset, self.limit(segment))
         except UNREADABLE as error:
-            raise self._named(segment, error) from error
+            raise self._name_segment(segment, error) from error
         if place is None and offset < (end := self._end_of(segment)):
             raise CorruptDataError(f"{segment.path}: expected records up to offset {end}, found none at {offset}")
         return place
 
-    def _named(self, segment: Segment, error: FlussError) -> FlussError:
+    def _name_segment(self, segment: Segment, error: FlussError) -> FlussError:
         """Return an error about a segment with the file and its offsets."""
-        return type(error)(f"{self.described(segment.path)}: {error}")
+        return type(error)(f"{self.describe(segment.path)}: {error}")
 
-    def described(self, path: str | Path) -> str:
+    def describe(self, path: str | Path) -> str:
         """Return a file of a segment, with the offsets that it is of."""
         stem = Path(path).stem
         found = next((each for each in self.segments if each.path.stem == stem), None)
@@ -226,7 +226,7 @@ class LogView:
                 try:
                     header = segment.find_time(timestamp_ms, self.limit(segment))
                 except UNREADABLE as error:
-                    raise self._named(segment, error) from error
+                    raise self._name_segment(segment, error) from error
                 if header is not None:
                     return header.base_offset, header.timestamp_ms
         return None
@@ -409,11 +409,11 @@ class BucketLogReader:
                         f"{self.title}: the bucket was closed; refresh the metadata and retry"
                     ) from error
                 if self.view is view:
-                    raise self._damaged(f"a file of the log is gone: {view.described(error.filename)}") from error
+                    raise self._damage_error(f"a file of the log is gone: {view.describe(error.filename)}") from error
             except UNREADABLE as error:
-                raise self._damaged(str(error), type(error)) from error
+                raise self._damage_error(str(error), type(error)) from error
         raise NotLeaderError(f"{self.title}: its segments go away faster than they can be read; retry")
 
-    def _damaged(self, text: str, kind: type[FlussError] = CorruptDataError) -> FlussError:
+    def _damage_error(self, text: str, kind: type[FlussError] = CorruptDataError) -> FlussError:
         self._stop(kind(text))
         return kind(f"{self.title}: {text}")

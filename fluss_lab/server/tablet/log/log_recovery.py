@@ -335,7 +335,7 @@ def find_place(path: Path, start: int, offset_min: int) -> tuple[int, BatchHeade
         while size - start >= HEADER_BYTES:
             data = os.pread(fd, _SEARCH_BYTES + HEADER_BYTES - 1, start)
             for at in _candidates(data, size - start, offset_min):
-                if (found := _checked(fd, start + at, data, at)) is not None:
+                if (found := _check_batch(fd, start + at, data, at)) is not None:
                     return start + at, found
             start += _SEARCH_BYTES
         return None
@@ -360,7 +360,7 @@ def _candidates(data: bytes, available: int, offset_min: int) -> list[int]:
     return [int(at) for at in np.flatnonzero(likely)]
 
 
-def _checked(fd: int, position: int, data: bytes, at: int) -> BatchHeader | None:
+def _check_batch(fd: int, position: int, data: bytes, at: int) -> BatchHeader | None:
     header = read_header(data, at)
     body = memoryview(os.pread(fd, header.size, position))
     if len(body) == header.size and checksum(body[CRC_START:]) == header.crc:

@@ -58,7 +58,7 @@ class LogEntry:
         return LogEntry(batch.header, batch.header.crc, bytearray(head), (rest,))
 
     @staticmethod
-    def encoded(buffers: Sequence[Buffer], previous: Offsets, sent_crc: int) -> LogEntry:
+    def encode(buffers: Sequence[Buffer], previous: Offsets, sent_crc: int) -> LogEntry:
         """Return the entry of a batch that `records.batch.encode` made of one that a writer sent."""
         head, *rest = buffers
         parts = tuple(memoryview(part).cast("B") for part in rest)

@@ -67,8 +67,8 @@ def check_payload(
     """
     limit = RowLimit.of(size_max, keyed=False)
     batches = [
-        _checked(header, data, schemas, current_schema_id, limit)
-        for header, data in split_headers(_gathered(payload, size_max))
+        _check_batch(header, data, schemas, current_schema_id, limit)
+        for header, data in split_headers(_gather(payload, size_max))
     ]
     if not batches:
         raise InvalidRecordError("expected at least one batch, found an empty payload")
@@ -114,7 +114,7 @@ def check_put(
     Raises:
         As `check_payload`.
     """
-    batches = list(split_headers(_gathered(payload, size_max)))
+    batches = list(split_headers(_gather(payload, size_max)))
     if len(batches) != 1:
         raise InvalidRecordError(f"expected exactly one batch, found {len(batches)}")
     header, data = batches[0]
@@ -151,7 +151,7 @@ def _put_schema(schema: pa.Schema, columns: Sequence[int], primary_key: Collecti
     return pa.schema([field.with_nullable(field.name not in primary_key) for field in fields])
 
 
-def _gathered(payload: Sequence[Buffer], size_max: int) -> memoryview:
+def _gather(payload: Sequence[Buffer], size_max: int) -> memoryview:
     size = sum(len(memoryview(part)) for part in payload)
     if size > size_max:
         raise RecordTooLargeError(f"expected a payload of at most {size_max} bytes, found {size}; send smaller batches")
@@ -159,7 +159,7 @@ def _gathered(payload: Sequence[Buffer], size_max: int) -> memoryview:
     return memoryview(whole).cast("B")
 
 
-def _checked(
+def _check_batch(
     header: BatchHeader, data: memoryview, schemas: Mapping[int, pa.Schema], current_schema_id: int, limit: RowLimit
 ) -> CheckedBatch:
     _check_origin(header, data, schemas, current_schema_id)

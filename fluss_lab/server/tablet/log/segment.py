@@ -293,7 +293,7 @@ class Segment:
             timestamp_ms = header.timestamp_ms
             late = timestamp_ms > mark_ms or (place.position == mark and timestamp_ms != mark_ms)
             if header.base_offset != place.base_offset or timestamp_ms < place.floor_ms or late:
-                raise self._broken(place, header.base_offset, timestamp_ms)
+                raise self._broken_error(place, header.base_offset, timestamp_ms)
             if place.position == mark:
                 mark, mark_ms = next(marks)
             yield place, header
@@ -321,18 +321,18 @@ class Segment:
                 here = BatchPosition(start + at, offset, floor_ms)
                 if magic > MAGIC and base == offset:
                     return here, newer_format(read_header(data, at))
-                return here, self._broken(here, base, timestamp)
+                return here, self._broken_error(here, base, timestamp)
             if start + at == mark:
                 if timestamp != mark_ms:
                     here = BatchPosition(start + at, offset, mark_ms)
-                    return here, self._broken(here, base, timestamp)
+                    return here, self._broken_error(here, base, timestamp)
                 mark, mark_ms = next(marks)
             if at + length + PREFIX_BYTES > size:
                 break
             at, offset, floor_ms = at + length + PREFIX_BYTES, base + count, timestamp
         return BatchPosition(start + at, offset, floor_ms), None
 
-    def _broken(self, place: BatchPosition, offset: int, timestamp_ms: int) -> CorruptDataError:
+    def _broken_error(self, place: BatchPosition, offset: int, timestamp_ms: int) -> CorruptDataError:
         return CorruptDataError(
             f"{self.path.name} at byte {place.position}: expected a batch at offset {place.base_offset} with a time from "
             f"{place.floor_ms} on, as the index has it, found offset {offset} and time {timestamp_ms}"

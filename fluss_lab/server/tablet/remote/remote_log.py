@@ -353,7 +353,7 @@ class RemoteLog:
             copied = copy_segment(segment, self.folder, schemas, created_ms=now_ms, check=self._check_open)
             failpoint("remote.manifest.before")
             try:
-                self._replace(manifest, manifest.added(copied))
+                self._replace(manifest, manifest.add(copied))
             finally:
                 if self._is_fenced:
                     self._remove(self.folder / copied.segment_id)

@@ -103,7 +103,7 @@ class RemoteManifest:
             return ()
         return self.segments[bisect_right(self._bases, offset) - 1 :]
 
-    def added(self, segment: RemoteSegment) -> RemoteManifest:
+    def add(self, segment: RemoteSegment) -> RemoteManifest:
         """Return the manifest with a segment more. Segments that it does not continue are left out: see `RemoteLog`."""
         before = self.segments if self.end == segment.base_offset else ()
         return replace(self, copied_offset=segment.end_offset, segments=(*before, segment))

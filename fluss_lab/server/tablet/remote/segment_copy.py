@@ -146,7 +146,7 @@ def _blocks(segment: Segment, draft: _Draft) -> Iterator[_Packed]:
         if header.record_count and draft.first_timestamp_ms < 0:
             draft.first_timestamp_ms = header.timestamp_ms
         draft.max_timestamp_ms = header.timestamp_ms
-        buffers = draft.packer.packed(header, whole)
+        buffers = draft.packer.pack(header, whole)
         if block is None:
             block = _Packed(header.base_offset, header.base_offset, header.timestamp_ms, 0, [])
         block.buffers += buffers
@@ -214,7 +214,7 @@ class Packer:
         )
         self._prefixes: dict[int, int] = {}
 
-    def packed(self, header: BatchHeader, whole: memoryview) -> list[Buffer]:
+    def pack(self, header: BatchHeader, whole: memoryview) -> list[Buffer]:
         """Return the buffers of a batch with its body packed; the batch itself where that would not make it smaller.
 
         Args:

@@ -82,14 +82,14 @@ def _latest(bucket: Bucket, limit: int, bytes_max: int) -> list[Buffer]:
             reader.check_start()
         failpoint("tablet.limit.before_read")
         try:
-            return _between(bucket, max(view.start, view.end - limit), view.end, bytes_max)
+            return _range_batches(bucket, max(view.start, view.end - limit), view.end, bytes_max)
         except OffsetOutOfRangeError:
             if reader.view.start == view.start:
                 raise
             # Retention drops the first of them just now: what is left is the answer.
 
 
-def _between(bucket: Bucket, first: int, end: int, bytes_max: int) -> list[Buffer]:
+def _range_batches(bucket: Bucket, first: int, end: int, bytes_max: int) -> list[Buffer]:
     """Return the batches that hold the records of a range of offsets.
 
     Raises:
@@ -208,7 +208,7 @@ class Scanners:
                     "(server.scanners-max); retry when others have ended"
                 )
             view = kv.view()
-            batches = _grouped((_with_places(*each) for each in view.batches(columns, bytes_max=size)), size)
+            batches = _group((_with_places(*each) for each in view.batches(columns, bytes_max=size)), size)
             session = _Session(bucket, schema_id, view.log_offset, batches, self._clock.monotonic_ms())
             self._sessions[scanner_id] = session
         try:
@@ -300,7 +300,7 @@ class Scanners:
             self._forget_where(lambda session: session.bucket.id == bucket)
 
 
-def _grouped(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+def _group(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches as large as may be: rows that came in small puts lie in many small batches."""
     group: list[pa.RecordBatch] = []
     size = 0

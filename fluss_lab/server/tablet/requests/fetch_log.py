@@ -223,7 +223,7 @@ class FetchLog:
             return list(found.buffers), found.size
         if want.previous and bucket.kv is None:
             raise UnsupportedError(f"{bucket.table.path} has no primary key, so its records have no previous offsets")
-        payload, size, offsets = self._gathered(bucket, found, want, projection, budget, at_least_one=at_least_one)
+        payload, size, offsets = self._gather(bucket, found, want, projection, budget, at_least_one=at_least_one)
         if want.previous and payload and bucket.kv is not None:
             failpoint("tablet.fetch.before_previous")
             answer.previous_offsets = bucket.kv.previous(*offsets)
@@ -238,7 +238,7 @@ class FetchLog:
             return FetchedBatches([], 0, offset)
         return bucket.fetch(offset, budget, at_least_one=at_least_one, enable_lake=lake, stop=stop)
 
-    def _gathered(
+    def _gather(
         self,
         bucket: Bucket,
         found: FetchedBatches,

@@ -62,7 +62,7 @@ def lookup(store: BucketStore, request: Frame[pb.LookupRequest], limits: LookupL
             row = kv.lookup_one(bits, columns)
             _settle(kv)
             answer.found = b"\1" if row.num_rows else b"\0"
-            return call.sized(row.serialize(), 1)
+            return call.check_size(row.serialize(), 1)
         keys = call.keys(payload, kv.key_schema)
         found, rows = call.rows(kv.lookup, keys, columns, call.first_step(kv, keys))
         _settle(kv)
@@ -212,7 +212,7 @@ class _Call:
             return said[0], found[0].serialize()
         return np.concatenate(said), pa.concat_batches(found).serialize()
 
-    def sized(self, rows: pa.Buffer, keys: int) -> pa.Buffer:
+    def check_size(self, rows: pa.Buffer, keys: int) -> pa.Buffer:
         """Return the rows of some keys, counted.
 
         Raises:

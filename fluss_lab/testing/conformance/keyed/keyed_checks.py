@@ -89,14 +89,16 @@ class KeyedHistory:
 
     def cuts(self, rng: random.Random, start: int, pieces: int) -> list[tuple[int, int]]:
         """Return ``[start, end)`` as ranges, cut where the log may be cut: never between ``-U`` and ``+U``."""
-        inner = [at for at in range(start + 1, self.end) if self._at(at).change_type != ChangeType.UPDATE_AFTER]
+        inner = [at for at in range(start + 1, self.end) if self._change(at).change_type != ChangeType.UPDATE_AFTER]
         edges = sorted(rng.sample(inner, min(pieces - 1, len(inner))))
         edges = [start, *edges, self.end]
         return [(low, high) for low, high in pairwise(edges) if low < high]
 
     def records(self, start: int, stop: int) -> list[LogRecords]:
         """Return the changes of ``[start, stop)`` as a split reader gives them."""
-        return [run] if (run := changelog(self.info, [self._at(at) for at in range(start, stop)])) is not None else []
+        return (
+            [run] if (run := changelog(self.info, [self._change(at) for at in range(start, stop)])) is not None else []
+        )
 
     def state(self, end: int | None = None) -> dict[int, dict[str, Any]]:
         """Return the live rows by offset, after the changes below an end; None: after all."""
@@ -112,12 +114,12 @@ class KeyedHistory:
     def snapshot(self, end: int | None = None) -> list[LogRecords]:
         """Return the live rows as a split of a key-value snapshot gives them: ``+I``, each with its own offset and time."""
         rows = [
-            KeyedChange(ChangeType.INSERT, offset, self._at(offset).timestamp_ms, -1, row)
+            KeyedChange(ChangeType.INSERT, offset, self._change(offset).timestamp_ms, -1, row)
             for offset, row in sorted(self.state(end).items())
         ]
         return [run] if (run := changelog(self.info, rows)) is not None else []
 
-    def _at(self, offset: int) -> KeyedChange:
+    def _change(self, offset: int) -> KeyedChange:
         return self.changes[offset - self.first]
 
     def _add(self, change_type: ChangeType, previous_offset: int, row: dict[str, Any]) -> None:

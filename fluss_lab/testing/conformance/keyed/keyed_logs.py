@@ -15,7 +15,7 @@ from fluss_lab.errors import CorruptDataError, InvalidTimestampError, LakeSnapsh
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
-from fluss_lab.testing.conformance.catalogs import altered
+from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, partition_id
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row, plain_rows
@@ -63,7 +63,7 @@ class KeyedLogConformance(KeyedChecks):
         for start, stop in ranges:
             names = rng.choice([None, ("x", "id"), ("name",)])
             context = FetchContext(start, stop, history.partition, history.bucket, snapshot, names)
-            assert list(_changes(source, context)) == _expected(history, start, stop, names)
+            assert list(_changes(source, context)) == _expected_changes(history, start, stop, names)
         times = [change.timestamp_ms for change in history.changes[first:end]]
         for wanted in [0, *(rng.randint(times[0] - 1, times[-1]) for _ in range(3))] if times else []:
             at = bisect_left(times, wanted)
@@ -153,7 +153,7 @@ class KeyedLogConformance(KeyedChecks):
         history.upsert(two, x=1.0)
         logged.commit(old, *self.write_history(logged, history, [(0, history.end)]))
         end = history.end
-        new = altered(old, extra="int")
+        new = alter(old, extra="int")
         logged.catalog.alter_table(new)
         history.info = new
         for change in history.changes:
@@ -164,7 +164,7 @@ class KeyedLogConformance(KeyedChecks):
         source = logged.log_source(new)
         for names in (None, ("extra", "id"), ("name",)):
             context = FetchContext(1, history.end, None, 0, snapshot, names)
-            assert list(_changes(source, context)) == _expected(history, 1, history.end, names)
+            assert list(_changes(source, context)) == _expected_changes(history, 1, history.end, names)
 
     def test_the_changelog_of_a_partition_made_again(self, logged: LakeKit, rng: random.Random) -> None:
         """It is the second one's; the first one's is gone with it."""
@@ -229,7 +229,7 @@ def _changes(source: FlussLogSource, context: FetchContext) -> Iterator[KeyedCha
             yield KeyedChange(ChangeType(kind), offset, timestamp, previous, row)
 
 
-def _expected(history: KeyedHistory, start: int, stop: int, names: Sequence[str] | None) -> list[KeyedChange]:
+def _expected_changes(history: KeyedHistory, start: int, stop: int, names: Sequence[str] | None) -> list[KeyedChange]:
     def row(change: KeyedChange) -> dict[str, Any]:
         return change.row if names is None else {name: change.row[name] for name in names}
 

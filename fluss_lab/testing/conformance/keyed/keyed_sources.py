@@ -20,7 +20,7 @@ from fluss_lab.lake import SupportsMaintenance, splits_from_json, splits_to_json
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
-from fluss_lab.testing.conformance.catalogs import altered
+from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, partition_id, summary
 from fluss_lab.testing.mock_clock import MockClock
@@ -235,7 +235,7 @@ class KeyedSourceConformance(KeyedChecks):
         keyed.commit(info, *self.write_history(keyed, history, [(0, 4)]))
         history.delete(history.keys[0])
         keyed.commit(info, *self.write_history(keyed, history, [(4, 5)]))
-        history.info = wider = altered(info, extra="int")
+        history.info = wider = alter(info, extra="int")
         keyed.catalog.alter_table(wider)
         history.delete(history.keys[1])
         history.upsert(history.keys[2], extra=7)

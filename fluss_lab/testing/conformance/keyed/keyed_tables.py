@@ -14,7 +14,7 @@ import pytest
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import ChangeType
-from fluss_lab.testing.conformance.catalogs import altered
+from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory, changelog
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, LakeWrite, partition_id, summary
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row
@@ -248,7 +248,7 @@ class KeyedTableConformance(KeyedChecks):
         history.upsert(one)
         history.upsert(two)
         keyed.commit(old, *self.write_history(keyed, history, [(0, 2)]))
-        new = altered(old, extra="int")
+        new = alter(old, extra="int")
         keyed.catalog.alter_table(new)
         history.info = new
         for change in history.changes:

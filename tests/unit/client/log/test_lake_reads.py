@@ -68,7 +68,7 @@ class History:
 
     def start(self) -> int:
         return next(
-            each.known().start_offset for each in self.connection.admin().buckets(self.info) if each.partition == "a"
+            each.require().start_offset for each in self.connection.admin().buckets(self.info) if each.partition == "a"
         )
 
 

@@ -231,7 +231,7 @@ def test_unsubscribed_buckets_say_nothing_more(connection, make_table):
 
 def rows_of(connection: Connection, info: TableInfo, bucket: int) -> range:
     (status,) = [each for each in connection.admin().buckets(info) if each.bucket.bucket == bucket]
-    return range(status.known().start_offset, status.known().end_offset)
+    return range(status.require().start_offset, status.require().end_offset)
 
 
 def test_a_dropped_table_is_told(connection, make_table):

@@ -20,7 +20,7 @@ WAIT_S = 60.0
 
 def rows_in(connection: Connection, info: TableInfo) -> list[dict[str, Any]]:
     (status,) = connection.admin().buckets(info)
-    bucket, end = TableBucket(info.table_id, None, 0), status.known().end_offset
+    bucket, end = TableBucket(info.table_id, None, 0), status.require().end_offset
     return [row for run in read_range(connection, info, bucket, 0, end) for row in run.rows.to_pylist()]
 
 
@@ -130,7 +130,7 @@ def test_a_row_that_comes_late_goes_with_the_next(connection, make_table, monkey
         writer.flush()
         late = single._look_at({"id": 1})
         taken.rows.append(late)
-        future = single._added(taken, late)
+        future = single._note_added_row(taken, late)
         assert future is not first
         assert taken.rows[1:] == []
         assert writer.append({"id": 2}) is future

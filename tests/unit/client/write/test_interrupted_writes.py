@@ -23,7 +23,7 @@ from fluss_lab.errors import (
     WriteInterruptedError,
     WriteStoppedError,
 )
-from fluss_lab.interrupts import joined
+from fluss_lab.interrupts import join_threads
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.testing.mock_clock import wait_until
@@ -110,7 +110,7 @@ def stop_in_the_middle(writer: AppendWriter | UpsertWriter, write: Callable[[pa.
 
     with pytest.raises(WriteStoppedError) as caught:
         attempt()
-    assert joined([thread], WAIT_S)
+    assert join_threads([thread], WAIT_S)
     return caught.value
 
 
@@ -191,7 +191,7 @@ def test_an_append_that_waits_for_room_is_interrupted_and_queues_nothing(cluster
         with pytest.raises(KeyboardInterrupt) as caught:
             futures.extend(writer.append(rows_of(800)) for _ in range(5))
         assert not isinstance(caught.value, WriteStoppedError)
-        assert joined([thread], WAIT_S)
+        assert join_threads([thread], WAIT_S)
         given = writer.progress().rows
         assert given == 800 * len(futures)
     finally:

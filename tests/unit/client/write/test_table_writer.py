@@ -26,13 +26,15 @@ from fluss_lab.testing import EmbeddedCluster
 
 
 def ends(connection: Connection, info: TableInfo) -> dict[tuple[str | None, int], int]:
-    return {(each.partition, each.bucket.bucket): each.known().end_offset for each in connection.admin().buckets(info)}
+    return {
+        (each.partition, each.bucket.bucket): each.require().end_offset for each in connection.admin().buckets(info)
+    }
 
 
 def rows_by_bucket(connection: Connection, info: TableInfo) -> dict[tuple[str | None, int], list[dict]]:
     found = {}
     for each in connection.admin().buckets(info):
-        runs = read_range(connection, info, each.bucket, 0, each.known().end_offset)
+        runs = read_range(connection, info, each.bucket, 0, each.require().end_offset)
         found[each.partition, each.bucket.bucket] = [row for run in runs for row in run.rows.to_pylist()]
     return found
 

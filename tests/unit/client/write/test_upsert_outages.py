@@ -35,7 +35,7 @@ def make_table(connection: Connection, buckets: int = 1) -> TableInfo:
 def changelog(connection: Connection, info: TableInfo, bucket: int = 0) -> list[tuple[int, int, int, int]]:
     """Return (change type, previous offset, id, n) of each record."""
     place = TableBucket(info.table_id, None, bucket)
-    end = {each.bucket: each.known().end_offset for each in connection.admin().buckets(info)}[place]
+    end = {each.bucket: each.require().end_offset for each in connection.admin().buckets(info)}[place]
     found: list[tuple[int, int, int, int]] = []
     for run in read_range(connection, info, place, 0, end, previous_offsets=True):
         assert run.change_types is not None

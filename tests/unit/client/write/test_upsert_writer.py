@@ -37,7 +37,7 @@ def changes(connection: Connection, info: TableInfo, bucket: int = 0, partition:
     partition_id = None if partition is None else connection.partitions(info)[partition].partition_id
     place = TableBucket(info.table_id, partition_id, bucket)
     found = {each.bucket: each for each in connection.admin().buckets(info)}[place]
-    runs: list[Any] = list(read_range(connection, info, place, 0, found.known().end_offset, partition=partition))
+    runs: list[Any] = list(read_range(connection, info, place, 0, found.require().end_offset, partition=partition))
     return [
         (CHANGE_SYMBOLS[change], *row.values())
         for run in runs

@@ -81,9 +81,9 @@ def test_what_is_due_rarely_is_made_up_for_however_long_ago_it_was(catch_up, cro
     """By a machine that was off for the holidays: of a job of each month the last due time is more than a week ago."""
     now = NOON + days * 24 * 60 * MINUTE
     schedule = Schedule(cron, "UTC")
-    job = make_job(cron=cron, catch_up=catch_up, next_due_ms=schedule.after(NOON))
+    job = make_job(cron=cron, catch_up=catch_up, next_due_ms=schedule.next_due(NOON))
     plan = plan_due(job, now, None)
-    due = schedule.between(NOON, now)
+    due = schedule.due_times(NOON, now)
     assert plan.runs == tuple(due[len(due) - runs :])
     assert sorted([*plan.runs, *(each.due_ms for each in plan.missed)]) == due
     assert all(each.due_ms == each.until_ms for each in plan.missed)
@@ -96,7 +96,7 @@ def test_every_due_time_is_decided_on_once(seed):
     zone = random_.choice(["Europe/Berlin", "America/New_York", "UTC"])
     job = make_job(
         cron=cron, zone=zone, catch_up=random_.choice(["one", "all", "none"]), overlap=random_.choice(["skip", "queue"]),
-        next_due_ms=Schedule(cron, zone).after(NOON - 86_400_000),
+        next_due_ms=Schedule(cron, zone).next_due(NOON - 86_400_000),
     )  # fmt: skip
     now, decided = NOON - 86_400_000, []
     while now < NOON + 2 * 86_400_000:
@@ -105,4 +105,4 @@ def test_every_due_time_is_decided_on_once(seed):
         decided += [*plan.runs, *(each.due_ms for each in plan.missed)]
         assert all(each.due_ms == each.until_ms for each in plan.missed)
         job = make_job(cron=cron, zone=zone, catch_up=job.catch_up, overlap=job.overlap, next_due_ms=plan.next_due_ms)
-    assert sorted(decided) == Schedule(cron, zone).between(NOON - 86_400_000, now)
+    assert sorted(decided) == Schedule(cron, zone).due_times(NOON - 86_400_000, now)

@@ -25,14 +25,14 @@ def shown(due, zone=BERLIN):
 
 
 def test_a_time_that_summer_time_skips_is_due_behind_the_gap():
-    due = Schedule.parse("30 2 * * *", "Europe/Berlin").between(
+    due = Schedule.parse("30 2 * * *", "Europe/Berlin").due_times(
         ms("2026-03-28T00:00+01:00"), ms("2026-03-30T12:00+02:00")
     )
     assert shown(due) == ["03-28T02:30", "03-29T03:00", "03-30T02:30"]
 
 
 def test_a_time_that_comes_twice_is_due_once():
-    due = Schedule.parse("30 2 * * *", "Europe/Berlin").between(
+    due = Schedule.parse("30 2 * * *", "Europe/Berlin").due_times(
         ms("2026-10-24T00:00+02:00"), ms("2026-10-26T12:00+01:00")
     )
     assert shown(due) == ["10-24T02:30", "10-25T02:30", "10-26T02:30"]
@@ -41,7 +41,7 @@ def test_a_time_that_comes_twice_is_due_once():
 @pytest.mark.parametrize("start", ["2026-03-28T12:00+01:00", "2026-10-24T12:00+02:00"])
 @pytest.mark.parametrize("cron", ["0 * * * *", "*/15 * * * *", "@hourly"])
 def test_what_is_due_every_so_often_follows_real_time(start, cron):
-    due = Schedule.parse(cron, "Europe/Berlin").between(ms(start), ms(start) + 24 * HOUR_MS)
+    due = Schedule.parse(cron, "Europe/Berlin").due_times(ms(start), ms(start) + 24 * HOUR_MS)
     assert {later - earlier for earlier, later in pairwise(due)} == {HOUR_MS if "15" not in cron else HOUR_MS // 4}
 
 
@@ -52,20 +52,20 @@ def test_what_is_due_every_so_often_follows_real_time(start, cron):
 def test_going_on_from_any_due_time_gives_the_same_times(cron, start):
     """A scheduler that is killed behind one, and goes on from there, misses none and has none twice."""
     schedule = Schedule.parse(cron, "Europe/Berlin")
-    due = schedule.between(ms(start), ms(start) + 72 * HOUR_MS)
+    due = schedule.due_times(ms(start), ms(start) + 72 * HOUR_MS)
     assert due == sorted(set(due))
-    assert [schedule.after(each) for each in due[:-1]] == due[1:]
-    assert [schedule.after(each - 1) for each in due] == due
+    assert [schedule.next_due(each) for each in due[:-1]] == due[1:]
+    assert [schedule.next_due(each - 1) for each in due] == due
 
 
 def test_a_day_by_number_or_by_weekday():
-    due = Schedule.parse("0 0 13 * FRI", "UTC").between(ms("2026-03-01T00:00Z"), ms("2026-03-31T00:00Z"))
+    due = Schedule.parse("0 0 13 * FRI", "UTC").due_times(ms("2026-03-01T00:00Z"), ms("2026-03-31T00:00Z"))
     assert shown(due, ZoneInfo("UTC")) == ["03-06T00:00", "03-13T00:00", "03-20T00:00", "03-27T00:00"]
 
 
 def test_sunday_is_0_and_7():
     for day in ("0", "7", "SUN"):
-        assert shown([Schedule.parse(f"0 0 * * {day}", "UTC").after(ms("2026-03-02T00:00Z"))]) == ["03-08T01:00"]
+        assert shown([Schedule.parse(f"0 0 * * {day}", "UTC").next_due(ms("2026-03-02T00:00Z"))]) == ["03-08T01:00"]
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_about_a_change_of_clocks_it_is_due_when_a_clock_on_the_wall_says(rng):
         schedule, end = Schedule.parse(cron, name), start + 60 * HOUR_MS
         due = due_by_the_clock(schedule.cron, ZoneInfo(name), start, end)
         shown_as = f"{cron!r} in {name} about {datetime.fromtimestamp(start / 1000, UTC)}"
-        assert schedule.between(start, end) == due, shown_as
+        assert schedule.due_times(start, end) == due, shown_as
         for each in due if len(due) < 30 else rng.sample(due, 30):
-            assert schedule.after(each - 1) == each, shown_as
+            assert schedule.next_due(each - 1) == each, shown_as
         for moment in [rng.randrange(start, end) for _ in range(10)]:
-            assert schedule.between(moment, end) == [each for each in due if each > moment], shown_as
+            assert schedule.due_times(moment, end) == [each for each in due if each > moment], shown_as
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_nothing_is_lost_or_doubled_where_clocks_change(cron, zone, day, expecte
     start, end = (
         int(datetime.fromisoformat(f"{day}T{at}").replace(tzinfo=there).timestamp() * 1000) for at in ("00:00", "23:59")
     )
-    assert shown(Schedule.parse(cron, zone).between(start - 1, end), there) == expected
+    assert shown(Schedule.parse(cron, zone).due_times(start - 1, end), there) == expected
 
 
 def test_what_comes_again_is_found_from_within_its_first_time():
     """At 02:50 of the first time, 02:00 to 02:45 are still to come, once more."""
-    due = Schedule.parse("*/15 * * * *", "Europe/Berlin").between(
+    due = Schedule.parse("*/15 * * * *", "Europe/Berlin").due_times(
         ms("2026-10-25T02:50+02:00"), ms("2026-10-25T02:45+01:00")
     )
     assert shown(due) == ["10-25T02:00", "10-25T02:15", "10-25T02:30", "10-25T02:45"]

@@ -66,7 +66,7 @@ class Scene:
             timeout_ms=changes.pop("timeout_ms", 60_000),
             memory_bytes=1 << 30,
         )
-        job = make_job(name=name, cron=cron, next_due_ms=Schedule(cron, "UTC").after(self.clock.now_ms()), **changes)
+        job = make_job(name=name, cron=cron, next_due_ms=Schedule(cron, "UTC").next_due(self.clock.now_ms()), **changes)
         return self.store.add_job(replace(job, task=task), replaces=False)
 
     def advance(self, ms=MINUTE):

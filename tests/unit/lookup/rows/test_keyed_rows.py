@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_lab.lookup.rows.keyed_rows import Groups, KeyedRows, KeyIndex, distinct, merged
+from fluss_lab.lookup.rows.keyed_rows import Groups, KeyedRows, KeyIndex, distinct, merge_found
 from fluss_lab.model.bucketing import BUCKETS_MAX, fluss_bucket_ids
 from fluss_lab.model.types import DataType
 from tests.crash.kinds import KEY_TYPES, VALUES
@@ -34,7 +34,7 @@ def test_keys_of_every_type_are_found_where_they_are(types, seed):
     assert index.find(batch(types, asked)).tolist() == [held.index(key) if key in held else -1 for key in asked]
     # One by one: a slot that is taken is passed over, and more slots are made.
     for key in others:
-        index = index.extended(batch(types, [key]))
+        index = index.extend(batch(types, [key]))
     assert index.find(batch(types, asked)).tolist() == [(held + others).index(key) for key in asked]
 
 
@@ -53,7 +53,7 @@ def test_keys_with_the_same_hash_are_told_apart():
     one, other = texts[order[same]], texts[order[same + 1]]
     index = KeyIndex.of(pa.record_batch({"k": one}))
     assert (index.find(pa.record_batch({"k": other})) == -1).all()
-    both = index.extended(pa.record_batch({"k": other}))
+    both = index.extend(pa.record_batch({"k": other}))
     assert both.find(pa.record_batch({"k": one})).tolist() == list(range(len(same)))
     assert both.find(pa.record_batch({"k": other})).tolist() == list(range(len(same), 2 * len(same)))
 
@@ -99,6 +99,6 @@ def test_distinct_keys_come_in_the_order_of_their_first():
 
 def test_findings_are_merged_by_position():
     rows = pa.record_batch({"v": [0, 1, 2]})
-    positions, found = merged((np.array([1, 4, 4]), rows), (np.array([0, 4, 9]), rows))
+    positions, found = merge_found((np.array([1, 4, 4]), rows), (np.array([0, 4, 9]), rows))
     assert positions.tolist() == [0, 1, 4, 4, 4, 9]
     assert found.column(0).to_pylist() == [0, 0, 1, 2, 1, 2]

@@ -96,7 +96,7 @@ def ms(text, zone="UTC"):
 def test_partitions_are_called_after_their_time(unit, names):
     auto = automatic(time_unit=unit, num_precreate=3, num_retention=2)
     now = ms("2024-12-31T23:59:59.999")
-    assert auto.wanted(now) == names
+    assert auto.wanted_partitions(now) == names
     assert [auto.value_at(now, ahead) for ahead in (1, 2)] == names[1:]
     assert auto.earliest(ms("2025-01-01T00:00")) == auto.value_at(ms("2025-01-01T00:00"), -2)
     assert all(auto.is_time(name) for name in names)
@@ -104,22 +104,24 @@ def test_partitions_are_called_after_their_time(unit, names):
 
 def test_a_day_is_the_zones_day():
     now = ms("2025-03-01T05:30")
-    assert automatic(time_zone="America/New_York").wanted(now) == ["20250301", "20250302"]
-    assert automatic(time_zone="Pacific/Honolulu").wanted(now) == ["20250228", "20250301"]
-    assert automatic(time_zone="Asia/Kolkata", time_unit="hour", num_precreate=1).wanted(now) == ["2025030111"]
+    assert automatic(time_zone="America/New_York").wanted_partitions(now) == ["20250301", "20250302"]
+    assert automatic(time_zone="Pacific/Honolulu").wanted_partitions(now) == ["20250228", "20250301"]
+    assert automatic(time_zone="Asia/Kolkata", time_unit="hour", num_precreate=1).wanted_partitions(now) == [
+        "2025030111"
+    ]
 
 
 def test_hours_when_the_clocks_change():
     auto = automatic(time_zone="Europe/Berlin", time_unit="hour", num_precreate=4)
     # 01:30 on the last Sunday of March: the hour from 2 to 3 does not exist.
-    assert auto.wanted(ms("2025-03-30T01:30", "Europe/Berlin")) == [
+    assert auto.wanted_partitions(ms("2025-03-30T01:30", "Europe/Berlin")) == [
         "2025033001",
         "2025033003",
         "2025033004",
         "2025033005",
     ]
     # 01:30 on the last Sunday of October: the hour from 2 to 3 comes twice, and is one partition.
-    assert auto.wanted(ms("2025-10-26T01:30", "Europe/Berlin")) == ["2025102601", "2025102602", "2025102603"]
+    assert auto.wanted_partitions(ms("2025-10-26T01:30", "Europe/Berlin")) == ["2025102601", "2025102602", "2025102603"]
 
 
 def test_names_sort_by_time_and_none_is_left_out(seed):
@@ -130,7 +132,7 @@ def test_names_sort_by_time_and_none_is_left_out(seed):
         zone = rng.choice(["UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Apia", "Australia/Lord_Howe"])
         auto = automatic(time_unit=unit, time_zone=zone, num_precreate=30)
         moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randrange(60 * 365 * 86_400))
-        names = auto.wanted(int(moment.timestamp() * 1000))
+        names = auto.wanted_partitions(int(moment.timestamp() * 1000))
         assert names == sorted(set(names)), (unit, zone, moment)
         assert all(auto.is_time(name) for name in names)
 
@@ -171,7 +173,7 @@ def test_what_is_past_keeping_is_refused_and_dropped():
 
 def test_with_several_columns_one_holds_the_time():
     auto, now = automatic(("p", "q"), key="q"), ms("2025-05-08T12:00")
-    assert auto.wanted(now) == []
+    assert auto.wanted_partitions(now) == []
     assert auto.is_past("x$20250101", now)
     assert not auto.is_past("20250101$20250508", now)
     auto.check("anything$20250508", now)
@@ -181,7 +183,7 @@ def test_with_several_columns_one_holds_the_time():
 
 def test_the_end_of_time_is_no_error():
     auto = automatic(time_unit="year", num_precreate=5)
-    assert auto.wanted(ms("9998-06-01T00:00")) == ["9998", "9999"]
+    assert auto.wanted_partitions(ms("9998-06-01T00:00")) == ["9998", "9999"]
 
 
 @pytest.mark.parametrize(

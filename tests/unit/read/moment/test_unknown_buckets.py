@@ -211,7 +211,7 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     assert isinstance(first, UnknownBucket)
     assert isinstance(second, KnownBucket)
     with pytest.raises(StorageError, match="bucket 0"):
-        first.known()
+        first.require()
     rows = list(broken.lab.table("db.plain").buckets())
     assert (rows[0]["start"], rows[0]["end"], rows[0]["bytes"]) == (None, None, None)
     assert "bucket 0" in rows[0]["error"]
@@ -301,16 +301,16 @@ def test_a_table_is_not_begun_in_the_lake_at_a_start_that_nobody_confirmed(tmp_p
         table.append([{"id": number, "s": "text" * 20} for number in range(first, first + 10)])
     other.append([{"id": 1, "s": "x"}])
     statuses = lambda: cluster.connection.admin().buckets(table.info)  # noqa: E731
-    until(lambda: statuses()[0].known().local_start_offset > 100, "copies")
+    until(lambda: statuses()[0].require().local_start_offset > 100, "copies")
     cluster.stop()
     mount.rename(tmp_path / "unmounted")
     cluster.start()
     try:
         (status,) = statuses()
-        local = status.known().local_start_offset
+        local = status.require().local_start_offset
         assert local > 100
         with pytest.raises(FlussError, match="bucket 0"):
-            _ = status.known().start_offset
+            _ = status.require().start_offset
         for name in ("rows", "count", "changelog", "a time", "explain", "changelog explained", "earliest"):
             with pytest.raises(FlussError, match=r"bucket 0|/b0|remote\.data\.dir"):
                 READS[name](table)

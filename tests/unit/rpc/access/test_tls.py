@@ -121,10 +121,10 @@ def test_addresses_travel_with_and_without_tls():
 
 def test_other_servers_of_a_cluster_are_trusted_by_the_name_of_the_first():
     first = ServerAddress("lab.test", 1, "t", True, "PEM")
-    assert first.at("10.0.0.7", 2) == ServerAddress("10.0.0.7", 2, "t", True, "PEM", "lab.test")
+    assert first.other_server("10.0.0.7", 2) == ServerAddress("10.0.0.7", 2, "t", True, "PEM", "lab.test")
     # One that listens everywhere is where the first is.
-    assert first.at("0.0.0.0", 2).host == first.at("::", 2).host == "lab.test"
-    assert ServerAddress("127.0.0.1", 1, "t").at("127.0.0.1", 1) == ServerAddress("127.0.0.1", 1, "t")
+    assert first.other_server("0.0.0.0", 2).host == first.other_server("::", 2).host == "lab.test"
+    assert ServerAddress("127.0.0.1", 1, "t").other_server("127.0.0.1", 1) == ServerAddress("127.0.0.1", 1, "t")
 
 
 # -- a cluster that speaks it ------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_every_port_of_it_wants_tls_and_the_token(cluster):
     nodes = cluster.connection.coordinator().metadata(pb.MetadataRequest()).tablet_servers
     assert len(nodes) == 2
     for node in nodes:
-        place = cluster.address.at(node.host, node.port)
+        place = cluster.address.other_server(node.host, node.port)
         for address, error in (
             (ServerAddress(place.host, place.port, place.token), ServerUnavailableError),
             (ServerAddress(place.host, place.port, "wrong", True, place.ca, place.name), AuthenticationError),

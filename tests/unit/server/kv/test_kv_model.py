@@ -191,10 +191,10 @@ class Twins:
 
     def to_files(self) -> None:
         if self.memory is not None:
-            self.memory.watched(self.store)
+            self.memory.watch(self.store)
             self.memory.look()
             assert not self.memory.problem
-            assert not self.store.unmapped()
+            assert not self.store.unmapped_chunks()
 
 
 def work(twins: Twins, steps: int, partial: bool = False, alters: bool = False) -> None:

@@ -93,7 +93,7 @@ def test_readers_see_whole_changes_only(seed, tmp_path):
     # Each look takes rows away from under the readers, and the writer.
     memory = RowMemory(tmp_path / "rows", 0, chunk_bytes_min=0)
     store = KvStore(DESCRIPTOR, 1, {1: SCHEMA}, hashing=KeyHash(seed, 0xFFF0000000000000), limits=LIMITS)
-    memory.watched(store)
+    memory.watch(store)
     reading = Reading(store, seed)
 
     def lookup(rng: random.Random) -> None:

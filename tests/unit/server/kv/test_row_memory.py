@@ -43,7 +43,7 @@ def put(store, rows):
 
 
 def filled(memory, batches=3):
-    store = memory.watched(KvStore(DESCRIPTOR, 1, {1: SCHEMA}))
+    store = memory.watch(KvStore(DESCRIPTOR, 1, {1: SCHEMA}))
     for number in range(batches):
         put(store, batch(number * ROWS))
     return store
@@ -76,7 +76,9 @@ def test_what_is_too_much_goes_to_files_the_largest_first_and_reads_the_same(fol
     moved = memory.look()
     assert moved == store.mapped_bytes > 0
     assert store.memory_bytes == held - moved
-    assert [len(chunk) for chunk in store.unmapped()] == [ROWS, ROWS], "the smaller ones are merged next, and stay"
+    assert [len(chunk) for chunk in store.unmapped_chunks()] == [ROWS, ROWS], (
+        "the smaller ones are merged next, and stay"
+    )
     assert content(store) == before
     # And it goes on: what is mapped is updated, merged and restored as what is not.
     put(store, batch(0, text="newer"))
@@ -90,7 +92,7 @@ def test_the_files_have_no_names_so_that_nobody_cuts_them_and_none_is_left(folde
     memory = RowMemory(folder, 0, chunk_bytes_min=0)
     store = filled(memory)
     assert memory.look()
-    assert not store.unmapped()
+    assert not store.unmapped_chunks()
     assert files_in(folder) == []
 
 
@@ -107,7 +109,7 @@ def test_memory_is_given_up_whatever_was_looked_up_before(folder):
     store.lookup(pa.record_batch([pa.array([1, ROWS + 1])], names=["k"]), [1])
     gc.collect()
     before = pa.total_allocated_bytes()
-    size = sum(chunk.row_bytes for chunk in store.unmapped())
+    size = sum(chunk.row_bytes for chunk in store.unmapped_chunks())
     memory.look()
     gc.collect()
     assert before - pa.total_allocated_bytes() > size * 0.9
@@ -138,7 +140,7 @@ def test_what_the_disk_refuses_stays_in_memory_and_goes_when_there_is_room(folde
     memory.wait()
     failpoints.disarm()
     assert memory.look() > 0
-    assert (memory.problem, store.unmapped()) == ("", [])
+    assert (memory.problem, store.unmapped_chunks()) == ("", [])
     assert store.row_count == 3 * ROWS + 5
 
 
@@ -222,7 +224,7 @@ def test_a_server_that_stops_waits_for_one_chunk_at_most(folder):
     store = filled(memory)
     failpoints.arm("kv.rows.written", memory.close)
     assert memory.look() == store.mapped_bytes > 0
-    assert len(store.unmapped()) == 2
+    assert len(store.unmapped_chunks()) == 2
     assert memory.look() == 0
     memory.wait()
 

@@ -137,9 +137,9 @@ def test_buckets_of_a_server_that_is_away_have_no_leader_and_are_told_as_such(cl
     assert [(status.leader, status.error is None) for status in told] == [
         (0, True), (-1, False), (0, True), (-1, False),
     ]  # fmt: skip
-    assert [status.known().end_offset for status in told[::2]] == [100, 100]
+    assert [status.require().end_offset for status in told[::2]] == [100, 100]
     with pytest.raises(NotLeaderError, match="is away"):
-        told[1].known()
+        told[1].require()
     described = cluster.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     assert [status.state for status in described.tablet_server_status] == ["running", "away"]
     with pytest.raises(NotLeaderError, match="is away"):

@@ -20,7 +20,7 @@ TABLE = ["tailnum", "year", "model", "a`b"]
 def read(on, *, alias="p", keys=("tailnum",), select="*"):
     statement = parse_statement(f"select {select} from f join nyc.planes {NOW} {alias} on {on}")
     (join,) = statement.joins
-    return JoinReader(join, statement.rendered, STREAM, TABLE, keys, "row")
+    return JoinReader(join, statement.render, STREAM, TABLE, keys, "row")
 
 
 def columns(on, **options):

@@ -20,9 +20,9 @@ def parts(text):
     made = []
     lefts = []
     for number, join in enumerate(statement.joins, start=1):
-        lefts.append(statement.rendered(join.left, made))
+        lefts.append(statement.render(join.left, made))
         made.append((join.place, f"J{number}()"))
-    return lefts, statement.rendered(None, made)
+    return lefts, statement.render(None, made)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_each_select_has_its_own_hints():
         (None, True),
     ]
     assert statement.warnings == ()
-    assert re.findall(r"/\*.*?\*/", statement.rendered()) == [
+    assert re.findall(r"/\*.*?\*/", statement.render()) == [
         "/*+ BROADCAST(c) */", "/* LOOKUP('table'='p', 'mode'='remote') */", "/*+ MERGE(c) */",
     ]  # fmt: skip
 
@@ -201,12 +201,12 @@ def test_a_hint_makes_a_lookup_of_a_join_at_one_time():
 )
 def test_a_hint_beside_no_lookup_join_goes_and_is_said(hints, rest):
     statement = parse_statement(f"select {hints}1 from p")
-    assert statement.rendered() == rest
+    assert statement.render() == rest
     assert statement.joins == ()
     assert "there is no lookup join beside it" in statement.warnings[0]
     broken = parse_statement(f"select {hints} (( from p")
-    assert broken.rendered().endswith(" (( from p")
-    assert "LOOKUP" not in broken.rendered()
+    assert broken.render().endswith(" (( from p")
+    assert "LOOKUP" not in broken.render()
 
 
 @pytest.mark.parametrize(

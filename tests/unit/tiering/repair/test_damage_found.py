@@ -75,8 +75,8 @@ def check_found(tables, name, *, keyed):
     assert f"fluss-lab repair {broken.path} --skip-corrupt" in text, name
     stopped, *others = broken.connection.admin().buckets(broken.info)
     with pytest.raises(CorruptDataError, match="skip-corrupt"):
-        stopped.known()
-    assert all(each.known() for each in others)
+        stopped.require()
+    assert all(each.require() for each in others)
     with pytest.raises(FlussError, match="skip-corrupt"):
         broken.write(1)
     assert broken.read(0, 0, start) == broken.truth[0][:start]

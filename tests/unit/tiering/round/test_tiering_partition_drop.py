@@ -114,14 +114,14 @@ def test_dropped_between_the_partitions_and_the_snapshot_of_a_plan(tables, month
     tables.tier(months)
     tables.append(months, 20, OLD)
     tables.append(months, 10, NEW)
-    real, done = RoundPlanner._known, []
+    real, done = RoundPlanner._known_snapshot, []
 
     def late(self, table):
         if not done:
             done.append(drop(tables, months))
         return real(self, table)
 
-    monkeypatch.setattr(RoundPlanner, "_known", late)
+    monkeypatch.setattr(RoundPlanner, "_known_snapshot", late)
     tables.tier(months)
     assert per_month(tables, months) == {NEW: 20}
 
@@ -182,7 +182,7 @@ def test_a_drop_that_was_cut_off_is_finished_later(tables, months, point):
 
 def test_a_lake_that_refuses_is_asked_again(tables, months):
     tables.tier(months)
-    catalog = tables.cluster.node._coordinator._partitions._lake.tables()._loaded()
+    catalog = tables.cluster.node._coordinator._partitions._lake.tables()._load_once()
     real = catalog.drop_partition
 
     def refuse(table, partition):

@@ -27,7 +27,7 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     catalog_error,
     library_errors,
     read_error,
-    said,
+    safe_text,
     store_error,
     write_error,
 )
@@ -385,4 +385,4 @@ def test_a_page_of_a_proxy_and_a_password_are_not_shown(rest):
     with pytest.raises(ServerUnavailableError) as caught:
         rest.access.load_table(PATH)
     assert len(str(caught.value)) < 1000
-    assert said(ValueError("at postgresql://me:secret@host/db")) == "at postgresql://me:********@host/db"
+    assert safe_text(ValueError("at postgresql://me:secret@host/db")) == "at postgresql://me:********@host/db"

@@ -462,7 +462,7 @@ def test_what_files_end_together_is_kept_with_what_each_applies_to(tmp_path):
             made.append(numbers)
             return MergedEnds.of([(np.array([number], dtype=np.int64), number) for number in numbers])
 
-        return cache.merged(list(zip(paths[: len(numbers)], numbers, strict=True)), merge)
+        return cache.merged_ends(list(zip(paths[: len(numbers)], numbers, strict=True)), merge)
 
     assert ends(3, 4).offsets.tolist() == [3, 4]
     assert ends(3, 4).numbers.tolist() == [0, 1]

@@ -32,42 +32,42 @@ def rows(count):
 
 def test_readers_share_the_files_of_a_snapshot(lake, table, reader):
     snapshot = lake.append(table, rows(5))
-    found = reader(table).at(snapshot)
-    assert reader(table).at(snapshot) is found
+    found = reader(table).snapshot_files(snapshot)
+    assert reader(table).snapshot_files(snapshot) is found
     alone = LakeTable(lake.storage.access, EntryCache(), table)
-    assert alone.at(snapshot) is not found
-    assert alone.at(snapshot).states == found.states
+    assert alone.snapshot_files(snapshot) is not found
+    assert alone.snapshot_files(snapshot).states == found.states
 
 
 def test_a_snapshot_that_came_or_went_since_is_not_missed(lake, table, reader):
     first = lake.append(table, rows(5))
-    reader(table).at(first)
+    reader(table).snapshot_files(first)
     second = lake.append(table, rows(5), 5)
-    assert [file.min_offset for file in reader(table).at(second).data((None, 0))] == [0, 5]
+    assert [file.min_offset for file in reader(table).snapshot_files(second).data((None, 0))] == [0, 5]
     lake.load(table).maintenance.expire_snapshots().by_ids([first]).commit()
     with pytest.raises(LakeSnapshotNotFoundError):
-        reader(table).at(first)
+        reader(table).snapshot_files(first)
 
 
 def test_what_others_did_to_a_table_is_noticed_though_the_snapshot_stays(lake, table, reader):
     snapshot = lake.append(table, rows(5))
-    reader(table).at(snapshot)
+    reader(table).snapshot_files(snapshot)
     with lake.load(table).update_schema() as update:
         update.delete_column("name")
     with pytest.raises(UnsupportedError, match=r"'name' .*is gone"):
-        reader(table).at(snapshot)
+        reader(table).snapshot_files(snapshot)
 
 
 def test_readers_with_other_columns_share_nothing(lake, table, reader):
     snapshot = lake.append(table, rows(5))
-    assert reader(table).at(snapshot).columns.schema.names[:2] == ["id", "name"]
+    assert reader(table).snapshot_files(snapshot).columns.schema.names[:2] == ["id", "name"]
     narrow = lake.info({"id": "bigint"})
     assert (narrow.table_id, narrow.schema_id) == (table.table_id, table.schema_id)
-    assert "name" not in reader(narrow).at(snapshot).columns.schema.names
+    assert "name" not in reader(narrow).snapshot_files(snapshot).columns.schema.names
 
 
 def test_a_table_that_came_in_another_s_place_is_none_of_its_readers(lake, table, reader):
     snapshot = lake.append(table, rows(5))
-    reader(table).at(snapshot)
+    reader(table).snapshot_files(snapshot)
     with pytest.raises(LakeSnapshotNotFoundError, match="another table of that name"):
-        reader(lake.info({"id": "bigint", "name": "string"}, table_id=8)).at(snapshot)
+        reader(lake.info({"id": "bigint", "name": "string"}, table_id=8)).snapshot_files(snapshot)

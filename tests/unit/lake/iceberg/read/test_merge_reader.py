@@ -240,4 +240,4 @@ def test_no_keys_delete_nothing(lake, info):
     table = lake.load(info)
     keys = EqualityDeletes(table.io, [], LakeColumns.of(info, known_layout(info, table)))
     assert keys.names == []
-    assert not keys.deleted(pa.table({"id": np.arange(3)}), 0).any()
+    assert not keys.deleted_mask(pa.table({"id": np.arange(3)}), 0).any()

@@ -13,7 +13,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import LookupContext
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
-from fluss_lab.testing.conformance.catalogs import altered
+from fluss_lab.testing.conformance.catalogs import alter
 from tests.readers import foreign
 from tests.unit.lake.changelogs import Changelog, commit_files, snapshot_split, state_of, written
 from tests.unit.lake.conftest import Lake
@@ -237,7 +237,7 @@ def test_rows_that_were_ended_are_read_by_field_id(lake):
         update.update_column("n", LongType()).rename_column("n", "amount").add_column("theirs", LongType())
     round_of(3)
     check_log(lake, info, {0: log}, {0: log.end}, random.Random(1))
-    new = altered(info, extra="int")
+    new = alter(info, extra="int")
     lake.catalog.alter_table(new)
     more = Changelog(new.schema.arrow_schema, log.key, log.log, log.live)
     for record in more.log:

@@ -164,5 +164,5 @@ def test_a_gap_within_a_payload_writes_nothing(tmp_path):
 def test_sequences_begin_again_after_the_largest():
     states = WriterStates()
     states.add(1, WrittenBatch(SEQUENCE_MAX, 0, 1), 0)
-    assert states.expected(1) == following(SEQUENCE_MAX) == 0
+    assert states.expected_sequence(1) == following(SEQUENCE_MAX) == 0
     assert following(0) == 1

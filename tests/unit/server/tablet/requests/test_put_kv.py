@@ -277,7 +277,7 @@ def test_one_wide_row_that_a_batch_updates_often_is_not_copied_as_often(tmp_path
     # Among many small ones it is not to be seen in their average.
     tablet.put(upserts(0, 5_000))
     tablet.put([{"id": 7, "name": "x" * 400_000, "score": 0}])
-    monkeypatch.setattr(Partial, "completed", None)
+    monkeypatch.setattr(Partial, "complete", None)
     with pytest.raises(RecordTooLargeError, match=r"10000 rows have 40000\d{5} bytes"):
         tablet.put([{"id": 7, "score": i} for i in range(10_000)], [change] * 10_000, columns=["id", "score"])
     monkeypatch.undo()
