@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -26,6 +27,8 @@ _HEAD_CHARACTERS: Final = 1 << 19
 _DELIMITERS: Final = ",;\t|"
 #: What stands for no value in a column of another type than text; in texts it is the empty text alone.
 _NULLS: Final = tuple(arrow_csv.ConvertOptions().null_values)
+#: What any encoding of text files has, a byte at a time too.
+_PROBE: Final = 'a,b\n"1",..\n'
 _ROW: Final = re.compile(r"(?:CSV parse error: )?Row #(\d+): ")
 
 
@@ -47,6 +50,8 @@ class CsvFiles:
     ) -> None:
         self._paths = paths
         self._encoding = encoding
+        #: As Python calls it.
+        self._codec = _codec_of(encoding)
         self._given_nulls = null_values
         self._nulls = pa.array([*(_NULLS if null_values is None else null_values)], pa.string())
         head = self._head(paths[0])
@@ -166,19 +171,30 @@ class CsvFiles:
 
     def _check_quotes(self, path: Path) -> None:
         """Refuse a file whose last quotation mark opens a value that nothing closes: the rest of the file would be the value."""
-        if '"'.encode(self._encoding) != b'"':
-            return  # a mark is no byte there
-        count, before, last = 0, b"\n", b""
-        with pa.input_stream(str(path)) as file:
-            while part := bytes(file.read(_BLOCK_BYTES)):
-                count += part.count(b'"')
-                if (at := part.rfind(b'"')) >= 0:
-                    last = part[at - 1 : at] if at else before
-                before = part[-1:]
-        if count % 2 and last in {b"\n", b"\r", self._delimiter.encode()}:
+        count, before, last = 0, "\n", ""
+        for part in self._parts(path):
+            count += part.count('"')
+            if (at := part.rfind('"')) >= 0:
+                last = part[at - 1] if at else before
+            before = part[-1]
+        if count % 2 and last in {"\n", "\r", self._delimiter}:
             raise InvalidRecordError(
                 f"{path.name}: a quotation mark is opened and not closed; nothing of it was loaded"
             )
+
+    def _parts(self, path: Path) -> Iterator[str]:
+        """Yield a file's text; in UTF-8, where a mark is a byte of its own, not decoded: three times as fast."""
+        if self._codec == "utf-8":
+            with pa.input_stream(str(path)) as file:
+                while data := bytes(file.read(_BLOCK_BYTES)):
+                    yield data.decode("latin-1")
+            return
+        with self._text(path) as text:
+            try:
+                while part := text.read(_BLOCK_BYTES):
+                    yield part
+            except (UnicodeError, OSError) as error:
+                raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}") from error
 
     # -- the header ----------------------------------------------------------------------------------------------------
 
@@ -190,11 +206,8 @@ class CsvFiles:
                 raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}") from error
 
     def _text(self, path: Path) -> io.TextIOWrapper:
-        encoding = "utf-8-sig" if self._encoding.lower().replace("-", "") == "utf8" else self._encoding
-        try:
-            return io.TextIOWrapper(pa.input_stream(str(path)), encoding=encoding, newline="")
-        except (LookupError, ValueError) as error:  # also of a name that can be none
-            raise InvalidRequestError(f"encoding {self._encoding[:60]!r}: {error}") from error
+        encoding = "utf-8-sig" if self._codec == "utf-8" else self._codec
+        return io.TextIOWrapper(pa.input_stream(str(path)), encoding=encoding, newline="")
 
     def _header(self, path: Path) -> list[str]:
         rows = csv.reader(io.StringIO(self._head(path), newline=""), delimiter=self._delimiter)
@@ -205,6 +218,24 @@ class CsvFiles:
         if names is None:
             raise InvalidRecordError(f"{path.name} is empty: expected a header with the names of the columns")
         return [name.strip() for name in names]
+
+
+def _codec_of(encoding: str) -> str:
+    """Return what Python calls an encoding.
+
+    Raises:
+        InvalidRequestError: There is none of that name, or it is none of text files, as ``hex`` and ``punycode``.
+    """
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding).close()
+        codec = codecs.lookup(encoding)
+        decoder, data = codecs.getincrementaldecoder(encoding)(), _PROBE.encode(encoding)
+        found = "".join(decoder.decode(data[at : at + 1]) for at in range(len(data))) + decoder.decode(b"", True)
+        if found != _PROBE:
+            raise LookupError("it is not for text files")
+    except (LookupError, ValueError) as error:  # also of a name that can be none
+        raise InvalidRequestError(f"encoding {encoding[:60]!r}: {error}") from error
+    return codec.name
 
 
 def _guessed_delimiter(head: str) -> str:

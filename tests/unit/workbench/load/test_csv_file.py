@@ -1,7 +1,12 @@
 """CSV as rows to be loaded: types that every value has, and what is refused, by row and column."""
 
+import contextlib
+import csv
 import datetime as dt
+import encodings
 import gzip
+import io
+import pkgutil
 from decimal import Decimal
 
 import pytest
@@ -139,10 +144,59 @@ def test_what_is_no_table_is_refused_by_row_and_column(tmp_path, text, error, wo
     assert words in str(raised.value)
 
 
-@pytest.mark.parametrize("encoding", ["nope", "", "a\0b", "\ud800", "hex"])
+@pytest.mark.parametrize("encoding", ["nope", "", "a\0b", "\ud800", "hex", "punycode", "idna", "undefined"])
 def test_what_is_no_encoding_is_refused_by_its_name(tmp_path, encoding):
     with pytest.raises(InvalidRequestError, match="encoding '"):
         source(tmp_path, "a,b\n1,2\n", encoding=encoding).examine(ColumnPlan())
+
+
+#: What each encoding of Python is tried with, as far as it has it; the last one has the byte of a quotation mark in one of its ways.
+TEXTS = ("plain", "co,mma", 'a "quoted" one', "li\nne", "é", "ж", "€", "漢字", "한국", "│")
+
+
+@pytest.mark.parametrize("block_bytes", [64, 4 << 20])
+def test_every_encoding_that_python_has_is_read_right_or_refused_by_its_name(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", block_bytes)
+    names = {each.name for each in pkgutil.iter_modules(encodings.__path__)} | {"U8", "UTF8", "Latin-1", "utf-16LE"}
+    refused = set()
+    for name in sorted(names):
+        rows = [{"a": at, "b": text} for at, text in enumerate(each for each in TEXTS * 3 if keeps(name, each))]
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([["a", "b"], *(row.values() for row in rows)])
+        try:
+            found = source(tmp_path, encoded(file.getvalue(), name), encoding=name)
+        except InvalidRequestError:
+            refused.add(name)
+        else:
+            assert read(found)[1] == rows, name
+    assert refused & {"utf_7", "cp037", "utf_8_sig", "shift_jis", "iso2022_kr", "utf_16_be", "unicode_escape"} == set()
+    assert len(refused) < len(names) / 4, refused
+
+
+def encoded(text, encoding):
+    with contextlib.suppress(Exception):
+        return text.encode(encoding)
+    return text.encode()
+
+
+def keeps(encoding, text):
+    """Return whether an encoding has a text; of what is none for text files, False."""
+    with contextlib.suppress(Exception):
+        return text.encode(encoding).decode(encoding) == text
+    return False
+
+
+def test_a_mark_that_nothing_closes_is_found_in_any_encoding(tmp_path):
+    text = 'a,b\n1,"x\n' + "2,y\n" * 10
+    for encoding in ("utf-8", "latin-1", "utf-16", "cp037", "utf_7", "iso2022_jp"):
+        with pytest.raises(InvalidRecordError, match="opened and not closed"):
+            source(tmp_path, text.encode(encoding), encoding=encoding).examine(ColumnPlan())
+
+
+def test_the_mark_of_a_file_s_beginning_is_left_out_by_any_name_of_utf_8(tmp_path):
+    for encoding in ("utf-8", "UTF8", "utf_8", "U8"):
+        assert read(source(tmp_path, "\ufeffa,b\n1,2\n".encode(), encoding=encoding))[1] == [{"a": 1, "b": 2}]
 
 
 def test_a_row_that_never_ends_is_refused_in_bounded_memory(tmp_path, monkeypatch):
