@@ -143,8 +143,14 @@ DISK_ROOM = (
     ),
     Mutant(
         "writes_into_a_folder_that_is_gone", "P13", "fluss_lab/server/folder/disk_reserve.py",
-        "        if _identity_of(self._folder) != self._identity:\n",
-        "        if False:\n",
+        "        if (trouble := self.folder_trouble) is not None:\n            raise StorageError",
+        "        if (trouble := None) is not None:\n            raise StorageError",
+        ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
+    ),
+    Mutant(
+        "folder_that_is_gone_is_no_finding", "P13", "fluss_lab/workbench/health/doctor.py",
+        "    if connection is not None and (trouble := _folder_trouble(connection)) is not None:\n",
+        "    if connection is None and (trouble := _folder_trouble(connection)) is not None:\n",
         ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
     ),
     Mutant(

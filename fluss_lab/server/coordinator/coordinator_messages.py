@@ -255,6 +255,14 @@ def kept_message(kept: KeptPartition) -> pb.PbKeptPartition:
     )
 
 
+def metrics_pages(ports: Mapping[int, int]) -> list[pb.PbMetricsPage]:
+    """Return the pages of metrics by their server; a negative id is the coordinator's process."""
+    return [
+        pb.PbMetricsPage(server_id=server_id if server_id >= 0 else None, port=port)
+        for server_id, port in sorted(ports.items())
+    ]
+
+
 def error_message(error: FlussError) -> pb.ErrorResponse:
     """Return an error as a message."""
     return pb.ErrorResponse(error_code=error_code(error), error_message=str(error))

@@ -462,7 +462,7 @@ class CoordinatorService:
 
     def describe_cluster(self, _request: pb.DescribeClusterRequest, /) -> pb.DescribeClusterResponse:
         """Return the state of the cluster and of its tables' tiering."""
-        response = pb.DescribeClusterResponse(
+        return pb.DescribeClusterResponse(
             coordinator_epoch=self.epoch,
             tablet_servers=self._tablets.nodes(),
             attached=len(self._sessions),
@@ -476,10 +476,9 @@ class CoordinatorService:
                 coordinator_messages.tiering_message(table, due_ms) for table, due_ms in self._tiering.schedule()
             ],
             kept_partitions=[coordinator_messages.kept_message(each) for each in self._auto.kept_partitions()],
+            metrics_pages=coordinator_messages.metrics_pages(self.metrics_ports),
+            folder_trouble=self.store.reserve.folder_trouble,
         )
-        for server_id, port in sorted(self.metrics_ports.items()):
-            response.metrics_pages.add(server_id=server_id if server_id >= 0 else None, port=port)
-        return response
 
     def metrics(self) -> Iterator[Family]:
         """Yield the metrics of the cluster and of tiering."""

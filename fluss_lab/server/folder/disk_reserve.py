@@ -75,6 +75,16 @@ class DiskReserve:
         found = self._file_size()
         return found is not None and found < self._size
 
+    @property
+    def folder_trouble(self) -> str | None:
+        """Return why the folder at the path is not the one that was opened, and what to do; None: it is."""
+        if _identity_of(self._folder) == self._identity:
+            return None
+        return (
+            f"the lab's folder is no longer at {self._folder}: it was removed, moved or replaced while its server ran; put it "
+            "back, or close the lab, which ends the server"
+        )
+
     def check(self, what: str) -> None:
         """Refuse to write while the reserve is short, or where the folder is no longer at its path.
 
@@ -84,11 +94,8 @@ class DiskReserve:
         Raises:
             StorageError: It is short; or what would be written would be gone with the folder, or be in another one.
         """
-        if _identity_of(self._folder) != self._identity:
-            raise StorageError(
-                f"{what}: the lab's folder is no longer at {self._folder}: it was removed, moved or replaced while its server ran; "
-                "put it back, or close the lab, which ends the server"
-            )
+        if (trouble := self.folder_trouble) is not None:
+            raise StorageError(f"{what}: {trouble}")
         if self.is_short:
             raise StorageError(
                 f"{what}: the disk of {self._folder} is full, the rest of its reserve ({DISK_RESERVE.key}) is for reading "

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fluss_lab.client import Connection
 from fluss_lab.display import plural
-from fluss_lab.errors import FlussError
+from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
@@ -127,6 +127,10 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
         connection: To its server, if there is one already.
     """
     yield from _machine()
+    if connection is not None and (trouble := _folder_trouble(connection)) is not None:
+        yield Check("folder", False, trouble, error_class=StorageError.__name__)
+        yield from _cluster_checks(connection, folder)  # whatever is at its path now is not the lab's
+        return
     yield _check("options", lambda: _options(folder))
     yield from _files_with_secrets(folder)
     if not folder.exists():
@@ -141,6 +145,15 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
     yield from _leftovers(folder)
     yield from _server(folder, connection)
     yield from _scheduler(folder)
+
+
+def _folder_trouble(connection: Connection) -> str | None:
+    """Return why the folder of a lab that is open is not the one at its path; None: it is, or its server does not say."""
+    try:
+        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+    except FlussError:
+        return None  # the check of the server reports it
+    return described.folder_trouble if described.HasField("folder_trouble") else None
 
 
 def _check(name: str, ask: Callable[[], str]) -> Check:

@@ -79,11 +79,16 @@ def test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_pl
         with pytest.raises(StorageError, match="the lab's folder is no longer at"):
             call()
     assert not folder.exists()
+    (told,) = (each for each in first.doctor() if each["check"] == "folder")
+    assert (told["severity"], told["error_class"]) == ("problem", "StorageError")
+    assert "the lab's folder is no longer at" in told["found"]
     with fl.Lab.open(folder, config=patient) as second:
         second.create_database("db")
         other = second.create_table("db.first", rows=[{"x": 7}])
         with pytest.raises(StorageError, match="the lab's folder is no longer at"):
             table.append([{"x": 2}])
+        assert [each["ok"] for each in first.doctor() if each["check"] == "folder"] == [False]
+        assert all(each["check"] != "folder" for each in second.doctor())
         found = cluster.read_discovery(folder)
         began_s = time.monotonic()
         first.close()
