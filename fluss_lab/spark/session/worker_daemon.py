@@ -12,10 +12,12 @@ import gc
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Final, TextIO
 
 #: What tasks import. Imported only, never called: channels and threads would not survive the fork.
 _WARM = (
@@ -29,6 +31,9 @@ _WARM = (
     "fluss_lab.spark.source.batch_reader",
     "fluss_lab.spark.log_task",
 )
+
+#: What a worker meets where Spark does not listen any more.
+_HUNG_UP: Final = (BrokenPipeError, ConnectionResetError)
 
 
 def main() -> None:
@@ -48,6 +53,7 @@ def main() -> None:
     from pyspark import daemon
 
     daemon.worker = ends_quietly(daemon.worker)
+    vars(daemon).update(traceback=QuietTraces(), print=print_words)
 
     # Workers collect garbage after every task. What is loaded by now never is any, and looking through it took longer
     # than a small task; it also stays in pages that the workers share.
@@ -63,10 +69,35 @@ def ends_quietly(worker: Callable[..., int]) -> Callable[..., int]:
     def run(*arguments: object) -> int:
         try:
             return worker(*arguments)
-        except (BrokenPipeError, ConnectionResetError):
+        except _HUNG_UP:
             return 1
 
     return run
+
+
+class QuietTraces:
+    """`traceback` as pyspark's daemon needs it, which says nothing where Spark has hung up: its JVM is ending, or ended."""
+
+    @staticmethod
+    def format_exc() -> str:
+        """Return the trace of the error under way; an empty text where Spark has hung up."""
+        return "" if _has_hung_up() else traceback.format_exc()
+
+    @staticmethod
+    def print_exc() -> None:
+        """Print that trace."""
+        if not _has_hung_up():
+            traceback.print_exc()
+
+
+def print_words(*words: object, file: TextIO | None = None) -> None:
+    """Print what pyspark's daemon says, unless Spark has hung up."""
+    if not _has_hung_up():
+        print(*words, file=file)
+
+
+def _has_hung_up() -> bool:
+    return isinstance(sys.exception(), _HUNG_UP)
 
 
 def without_zips(path: list[str]) -> list[str]:

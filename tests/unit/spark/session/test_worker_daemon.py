@@ -1,12 +1,16 @@
 """Which pyspark the workers import, and how they end."""
 
+import inspect
+import re
+import sys
 from pathlib import Path
 
 import py4j
 import pyspark
 import pytest
+from pyspark import daemon
 
-from fluss_lab.spark.session.worker_daemon import ends_quietly, without_zips
+from fluss_lab.spark.session.worker_daemon import QuietTraces, ends_quietly, print_words, without_zips
 
 _PACKAGES = str(Path(pyspark.__file__).parents[1])
 _LIB = Path(pyspark.__file__).parent / "python" / "lib"
@@ -47,3 +51,24 @@ def test_other_errors_of_a_worker_are_shown():
     with pytest.raises(ValueError, match="broken"):
         ends_quietly(worker)()
     assert ends_quietly(lambda: 0)() == 0
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ValueError])
+def test_what_pyspark_s_daemon_prints_is_left_out_only_where_spark_has_hung_up(error, capsys):
+    """A worker that could not give its rest to a JVM that was ending printed its traceback into the notebook."""
+    try:
+        raise error("why")
+    except error:
+        QuietTraces.print_exc()
+        print_words("failed to flush:\n" + QuietTraces.format_exc(), file=sys.stderr)
+    said = capsys.readouterr().err
+    assert said.count("ValueError: why") == (2 if error is ValueError else 0)
+    assert bool(said) == (error is ValueError)
+    print_words("otherwise", file=sys.stderr)
+    assert capsys.readouterr().err == "otherwise\n"
+
+
+def test_pyspark_s_daemon_prints_by_the_names_that_are_replaced():
+    code = inspect.getsource(daemon)
+    assert {*re.findall(r"traceback\.(\w+)", code)} == {"format_exc", "print_exc"}
+    assert "print(" in code
