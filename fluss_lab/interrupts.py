@@ -17,7 +17,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from signal import SIGINT
 from threading import get_ident, main_thread
@@ -86,7 +86,9 @@ class Held:
             _signal.signal(SIGINT, recorder.before)
         if recorder.pending:
             recorder.pending = False
-            recorder.before(SIGINT, None)
+            # One that is on its way already may have a write to tell of: another one would take its place.
+            with suppress(KeyboardInterrupt) if isinstance(error, KeyboardInterrupt) else nullcontext():
+                recorder.before(SIGINT, None)
 
     @property
     def is_interruptible(self) -> bool:

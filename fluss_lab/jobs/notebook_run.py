@@ -213,6 +213,8 @@ class NotebookRun:
         """End the run at once, with this state and reason."""
         if self._verdict is None and self._process.poll() is None:
             self._verdict = RunResult(state, reason, None if self._cell is None else self._cell[0])
+        # A process that has just begun has no environment yet by which it is found.
+        self._process.kill()
         kill_run(self.id)
         self._process.wait()
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from fluss_lab.clock import Clock
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.failpoints import failpoint
+from fluss_lab.interrupts import Held
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_library import Notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_parameters, notebook_parameters
@@ -111,7 +112,8 @@ class RunExecution:
                 self.record, self._run = changed, run
                 run.release()
         except BaseException:
-            run.abandon("interrupted before it began")  # else it would go on with nobody to look after it
+            with Held():
+                run.abandon("interrupted before it began")  # else it would go on with nobody to look after it
             raise
         if changed is None:
             run.abandon("removed before it began")
@@ -173,15 +175,20 @@ class RunExecution:
             self._run.end(state, reason)
 
     def abandon(self) -> None:
-        """End the run, if it has not ended, as whoever waits for it was interrupted; and record that."""
-        if self.record.state not in ENDED:
-            self.end("cancelled", "interrupted")
-            self._record_end()
+        """End the run, if it has not ended, as whoever waits for it was interrupted; and record that.
+
+        A second interrupt waits until that is done, some seconds at most.
+        """
+        with Held():
+            if self.record.state not in ENDED:
+                self.end("cancelled", "interrupted")
+                self._record_end()
 
     def fail(self, reason: str) -> None:
         """Record a run that could not begin as failed."""
-        self._ended = {"state": "failed", "error": reason, "ended_ms": self._clock.now_ms()}
-        self._record_end()
+        with Held():
+            self._ended = {"state": "failed", "error": reason, "ended_ms": self._clock.now_ms()}
+            self._record_end()
 
     def _record_end(self) -> None:
         try:

@@ -26,9 +26,15 @@ STOPPING = (
     ),
     Mutant(
         "interrupt_swallowed_by_its_block", "P12", INTERRUPTS,
-        "            recorder.pending = False\n            recorder.before(SIGINT, None)\n\n    @property",
-        "            recorder.pending = False\n\n    @property",
+        "                recorder.before(SIGINT, None)\n\n    @property",
+        "                pass\n\n    @property",
         (f"{IN_INTERRUPTS}::test_an_interrupt_takes_effect_at_the_end_of_the_block",),
+    ),
+    Mutant(
+        "second_interrupt_in_the_place_of_the_first", "P12", INTERRUPTS,
+        "if isinstance(error, KeyboardInterrupt) else nullcontext()",
+        "if error is self else nullcontext()",
+        (f"{IN_INTERRUPTS}::test_a_second_interrupt_leaves_the_first_one_with_what_it_says",),
     ),
     Mutant(
         "handler_of_somebody_else_put_back", "P12", INTERRUPTS,
@@ -144,6 +150,12 @@ STOPPING = (
             "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",
             "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_another_thread_cancels_at_any_stage_leaves_nothing_half_done",
         ),
+    ),
+    Mutant(
+        "run_that_a_further_interrupt_leaves", "P12", "fluss_lab/jobs/run_execution.py",
+        "        with Held():\n            if self.record.state not in ENDED:",
+        "        if True:\n            if self.record.state not in ENDED:",
+        ("tests/unit/jobs/test_lab_jobs.py::test_further_interrupts_wait_until_the_run_has_ended",),
     ),
     Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",

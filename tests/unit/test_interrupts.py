@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss_lab.client import AppendResult, WriteResult
+from fluss_lab.errors import WriteStoppedError
 from fluss_lab.interrupts import Flag, Held, Monitor, cancelled_by, join_threads
 from fluss_lab.testing.mock_clock import wait_until
 
@@ -61,6 +62,28 @@ def test_a_block_within_a_block_leaves_it_to_the_outer_one():
             signal.raise_signal(signal.SIGINT)
         with Held() as inner:
             assert inner.is_pending
+
+
+def test_a_second_interrupt_leaves_the_first_one_with_what_it_says():
+    with pytest.raises(WriteStoppedError, match="half"), Held() as held:  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        try:
+            held.deliver()
+        except KeyboardInterrupt as first:
+            signal.raise_signal(signal.SIGINT)
+            raise WriteStoppedError("half of it") from first
+    with pytest.raises(KeyboardInterrupt), Held():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("no interrupt is on its way")
+
+
+def test_a_handler_of_ones_own_hears_of_a_second_interrupt():
+    called = []
+    signal.signal(signal.SIGINT, lambda *_: called.append(1))
+    with pytest.raises(KeyboardInterrupt), Held():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+    assert called == [1]
 
 
 def test_a_handler_of_ones_own_is_called_instead():

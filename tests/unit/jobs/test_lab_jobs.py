@@ -23,7 +23,7 @@ from fluss_lab.errors import (
     StorageError,
     UnsupportedError,
 )
-from fluss_lab.jobs import Jobs, job_store
+from fluss_lab.jobs import Jobs, job_store, notebook_run
 from fluss_lab.jobs.lab_jobs import jobs_of
 from fluss_lab.jobs.run_execution import RunExecution, settle_lost_runs
 from fluss_lab.jobs.run_processes import run_processes
@@ -317,6 +317,27 @@ def interruptible():
 def test_an_interrupt_ends_the_run(scripts):
     jobs, notebook = scripts
     main = threading.main_thread().ident
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run(
+            notebook, {"code": "print('under way', flush=True); import time; time.sleep(600)"},
+            on_line=lambda line: signal.pthread_kill(main, signal.SIGINT) if line == "under way" else None,
+        )  # fmt: skip
+    (run,) = jobs.history()
+    assert (run.state, run.error) == ("cancelled", "interrupted")
+    assert run_processes(run.id) == []
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_further_interrupts_wait_until_the_run_has_ended(scripts, monkeypatch):
+    """Whoever pressed stop again and again left the run "running", with its processes, as long as the kernel lived."""
+    jobs, notebook = scripts
+    main, kill = threading.main_thread().ident, notebook_run.kill_run
+
+    def interrupted(run_id):
+        signal.raise_signal(signal.SIGINT)
+        return kill(run_id)
+
+    monkeypatch.setattr(notebook_run, "kill_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.run(
             notebook, {"code": "print('under way', flush=True); import time; time.sleep(600)"},
