@@ -39,6 +39,7 @@ One class for each different reaction of a caller; a test compares this drawing 
     │   ├── OutOfOrderSequenceError
     │   ├── ResourceExhaustedError
     │   └── TieringCancelledError
+    ├── ConnectionClosedError           open the lab again
     ├── ConflictError                   plan again from the present state
     │   ├── FencedTieringEpochError
     │   ├── CommitConflictError
@@ -223,6 +224,10 @@ class TieringCancelledError(UnavailableError):
     """A tiering round was cancelled before its commit: nothing of it is in the lake, and the next one does it all."""
 
 
+class ConnectionClosedError(FlussError):
+    """The lab, or the connection, was closed before the call or during it; what a call that was sent did is not known."""
+
+
 class ConflictError(FlussError):
     """A concurrent change invalidated the plan of this call: plan it again."""
 
@@ -392,6 +397,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     1025: LabError,
     1026: FlussError,
     1027: TieringCancelledError,
+    1028: ConnectionClosedError,
 }
 
 _CODE_OF_CLASS: dict[type[FlussError], int] = {cls: code for code, cls in ERROR_CODES.items()}

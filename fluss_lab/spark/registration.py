@@ -54,7 +54,11 @@ def register_lab(session: SparkSession, connection: Connection, place: Mapping[s
     Args:
         connection: The lab's; the lab is open as long as this is.
         place: Options that name its cluster, and client options.
+
+    Raises:
+        ConnectionClosedError: The lab was closed.
     """
+    connection.check_open("Spark is given no tables")
     from fluss_lab.spark.source.source_options import SEVERAL
 
     labs: WeakKeyDictionary[Connection, str] = vars(session).setdefault(_LABS, WeakKeyDictionary())

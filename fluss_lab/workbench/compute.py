@@ -113,6 +113,7 @@ class Compute:
 
     def start(self, master: str | None, config: Mapping[str, str] | None) -> SparkSession:
         """Start Spark with a master and settings, which count from now on; see `Lab.start_spark`."""
+        self._connection.check_open("Spark is not started")
         with self._lock:
             self._session = None
             self._master, self._config = master or self._master, dict(config or {})
@@ -124,10 +125,15 @@ class Compute:
         return self._session is not None
 
     def session(self) -> SparkSession:
-        """Return the session; one whose JVM died, or that was stopped, is replaced."""
+        """Return the session; one whose JVM died, or that was stopped, is replaced.
+
+        Raises:
+            ConnectionClosedError: The lab was closed.
+        """
         from fluss_lab.spark.session.jvm_launch import is_alive
         from fluss_lab.spark.session.spark_session import spark_session
 
+        self._connection.check_open("Spark is not started")
         with self._lock:
             if self._session is None or not is_alive(self._session):
                 with Waiting("starting Spark…"):

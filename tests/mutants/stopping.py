@@ -145,11 +145,17 @@ STOPPING = (
     Mutant(
         "stopped_round_commits", "P12", "fluss_lab/tiering/round/tiering_round.py",
         "        if self._is_stopped():\n",
-        "        if self._is_stopped() and self._lost.is_set():\n",
+        "        if self._is_stopped() and self._lost is not None:\n",
         (
             "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_is_stopped_at_any_stage_leaves_nothing_half_done",
             "tests/unit/tiering/task/test_interruptible_work.py::test_a_round_that_another_thread_cancels_at_any_stage_leaves_nothing_half_done",
         ),
+    ),
+    Mutant(
+        "spark_started_for_a_closed_lab", "P12", "fluss_lab/workbench/compute.py",
+        "        self._connection.check_open(\"Spark is not started\")\n        with self._lock:\n            if self._session is None",
+        "        with self._lock:\n            if self._session is None",
+        (f"{IN_LAB_LIFETIME}::test_a_closed_lab_says_so_and_starts_no_spark",),
     ),
     Mutant(
         "run_that_a_further_interrupt_leaves", "P12", "fluss_lab/jobs/run_execution.py",

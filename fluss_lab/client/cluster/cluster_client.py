@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from fluss_lab.client.cluster.leader_requests import Attempts
+from fluss_lab.client.cluster.leader_requests import Attempts, closed_error
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
 from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.cluster.server_address import ServerAddress
@@ -23,6 +23,7 @@ from fluss_lab.closing import Closing, OpenResources
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,
+    ConnectionClosedError,
     FlussError,
     InvalidPropertyError,
     LakeNotConfiguredError,
@@ -138,7 +139,7 @@ class ClusterClient(Closing):
         )
 
     def close(self) -> None:
-        """Close the channels. Calls that wait, in any thread, end with `ServerUnavailableError`. Twice is fine."""
+        """Close the channels. Calls that wait, in any thread, end with `ConnectionClosedError`. Twice is fine."""
         with Held():
             self.closed.set()
             try:
@@ -151,6 +152,18 @@ class ClusterClient(Closing):
                 for channel in {link.channel for link in links.values()}:
                     channel.close()
 
+    def check_open(self, what: str) -> None:
+        """Refuse what needs the cluster when the connection was closed.
+
+        Args:
+            what: What is not done; the message begins with it.
+
+        Raises:
+            ConnectionClosedError: It was.
+        """
+        if self.closed.is_set():
+            raise closed_error(what)
+
     @cached_property
     def time_zone(self) -> tzinfo | None:
         """Return the zone of times that are given without one; None: the system's."""
@@ -162,6 +175,7 @@ class ClusterClient(Closing):
 
         Raises:
             ServerUnavailableError, OSError: There is none at the moment.
+            ConnectionClosedError: The connection was closed.
         """
         return self._coordinator_address()
 
@@ -262,6 +276,7 @@ class ClusterClient(Closing):
 
         Raises:
             UnavailableError: The coordinator does not answer.
+            ConnectionClosedError: The connection was closed.
         """
         try:
             storage = self.lake_of(info)
@@ -270,7 +285,7 @@ class ClusterClient(Closing):
             if isinstance(storage, SupportsCreateFlussLogSource):
                 return storage.create_fluss_log_source(info)
             reason: object = "its lake format cannot be read as a log"
-        except UnavailableError:
+        except (UnavailableError, ConnectionClosedError):
             raise
         except Exception as error:  # a plug-in may be installed by half, or fail in its own way
             reason = error
@@ -407,7 +422,7 @@ class ClusterClient(Closing):
                     raise
             except (UnavailableError, OSError) as error:
                 if self.closed.is_set():
-                    raise ServerUnavailableError(f"{what}: the connection is closed") from error
+                    raise closed_error(what) from error
                 failure = (
                     error if isinstance(error, FlussError) else ServerUnavailableError(f"no server is known: {error}")
                 )
@@ -419,8 +434,7 @@ class ClusterClient(Closing):
         return self._coordinator_address()
 
     def _coordinator_address(self) -> ServerAddress:
-        if self.closed.is_set():
-            raise ServerUnavailableError("the connection is closed")
+        self.check_open("the cluster cannot be called")
         address = self._address
         if address is None:
             self._address = address = self._with_certificates(self._locate())
@@ -447,8 +461,7 @@ class ClusterClient(Closing):
         if (known := self._links.get((coordinator, place))) is not None:
             return known
         with Held(), self._lock:
-            if self.closed.is_set():
-                raise ServerUnavailableError("the connection is closed")
+            self.check_open("the cluster cannot be called")
             if (link := self._links.get((coordinator, place))) is None:
                 address = coordinator if place is None else coordinator.other_server(*place)
                 link = self._links.get((address, None)) or self._open_link(address)

@@ -11,6 +11,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from fluss_lab.errors import (
     AuthenticationError,
+    ConnectionClosedError,
     FlussError,
     NotFoundError,
     NotLeaderError,
@@ -26,6 +27,13 @@ from fluss_lab.rpc.gateway import TabletServerGateway
 #: that is refused costs the server nothing.
 PAUSE_FIRST_S: Final = 0.05
 PAUSE_MAX_S: Final = 1.0
+
+
+def closed_error(what: object) -> ConnectionClosedError:
+    """Return the error of a call over a connection that was closed."""
+    return ConnectionClosedError(
+        f"{what}: the lab, or its connection, is closed; open it again (Lab.open, Lab.connect)"
+    )
 
 
 class Attempts:
@@ -59,7 +67,8 @@ class Attempts:
         """Count a failure and wait until the next attempt is due.
 
         Raises:
-            ServerUnavailableError: The time is up and no server answered, or the connection was closed.
+            ServerUnavailableError: The time is up and no server answered.
+            ConnectionClosedError: The connection was closed.
             FlussError: The time is up and a server went on answering `error`.
         """
         self.failures += 1
@@ -67,7 +76,7 @@ class Attempts:
         if left_s <= 0:
             raise self._give_up_error(error, address) from error
         if self._closed.wait(min(self._pause_s, left_s)):
-            raise ServerUnavailableError(f"{self.what}: the connection was closed") from error
+            raise closed_error(self.what) from error
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def _give_up_error(self, error: FlussError, address: str) -> FlussError:

@@ -27,6 +27,7 @@ from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing
 from fluss_lab.errors import (
+    ConnectionClosedError,
     InvalidRequestError,
     NotFoundError,
     PartitionNotFoundError,
@@ -201,7 +202,7 @@ class Lookuper(Closing):
                         self._place(asked, part, found)
                     elif isinstance(found, RecordTooLargeError):
                         shared_max = max(1, len(asked) // FEWER_KEYS)
-        except UnavailableError:
+        except (UnavailableError, ConnectionClosedError):
             return 0
         except NotFoundError:
             pass  # each then learns it by itself

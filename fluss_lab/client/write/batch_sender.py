@@ -18,6 +18,7 @@ from fluss_lab.client.write.write_requests import Refusal, WriteAnswer, WriteKin
 from fluss_lab.errors import (
     AuthenticationError,
     ConflictError,
+    ConnectionClosedError,
     FlussError,
     InternalError,
     NotFoundError,
@@ -279,12 +280,12 @@ class BatchSender:
         """Return what the coordinator says against a bucket; None when it knows the bucket or does not answer."""
         try:
             self._connection.leaders([batch.queue.bucket], self._attempts([batch]))
-        except UnavailableError:
+        except (UnavailableError, ConnectionClosedError):
             return None
         except FlussError as confirmed:
             self._connection.forget_partitions(self._info)
             found = self._missing_bucket_error(batch, confirmed)
-            return None if isinstance(found, UnavailableError) else found
+            return None if isinstance(found, UnavailableError | ConnectionClosedError) else found
         return None
 
     def _attempts(self, batches: Iterable[WriteBatch]) -> Attempts:
@@ -314,7 +315,10 @@ class BatchSender:
             tried = (
                 f"nothing acknowledged for {self._connection.request_timeout_ms / 1000:g} s (client.request-timeout): "
             )
-        return type(error)(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {tried}{error}{fate}")
+        is_closed = isinstance(error, UnavailableError) and self._connection.closed.is_set()
+        kind = ConnectionClosedError if is_closed else type(error)
+        closed = "the lab, or its connection, was closed: " if is_closed else ""
+        return kind(f"{self._what}, bucket {queue.bucket.bucket}{partition}: {closed}{tried}{error}{fate}")
 
 
 def _left_ms(batches: Iterable[WriteBatch]) -> int:

@@ -100,7 +100,7 @@ def _maintain(
         assignment = enumerator.request(table_id)
         if assignment is None:
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
-        with enumerator.hold(assignment, executor.cancel):
+        with enumerator.hold(assignment, lambda _: executor.cancel()):
             planner = RoundPlanner(connection, enumerator, assignment, options)
             table = planner.table()
             context = CommitterInitContext(table, uuid.uuid4().hex)

@@ -9,7 +9,6 @@ range; running it again finishes it, or says what does.
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.client.cluster.log_damage import DamagedBucket, RowsSent, give_up_range, send_rows
 from fluss_lab.errors import (
     CorruptDataError,
-    FencedTieringEpochError,
+    FlussError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     UnavailableError,
@@ -186,13 +185,13 @@ class _DamageRepair:
             enumerator = TieringSourceEnumerator(self._connection, session.session_id, options.renew_interval_s)
             assignment = enumerator.request(self._info.table_id)
             assert assignment is not None, "a table that is asked for by id is given, or an error raised"
-            lost = threading.Event()
+            lost: list[FlussError] = []
 
             def check() -> None:
-                if lost.is_set():
-                    raise FencedTieringEpochError(f"{assignment}: another tierer holds the table now; the repair ends")
+                if lost:
+                    raise type(lost[0])(f"{lost[0]}; the repair ends")
 
-            with enumerator.hold(assignment, lost.set):
+            with enumerator.hold(assignment, lost.append):
                 planner = RoundPlanner(self._connection, enumerator, assignment, options)
                 table = planner.table()
                 factory = self._storage().create_lake_tiering_factory()

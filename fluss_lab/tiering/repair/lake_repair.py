@@ -10,14 +10,13 @@ before: rounds do not pass a repair that the cluster does not know; running it a
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, TypeAlias
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.errors import CommitConflictError, FencedTieringEpochError, OffsetOutOfRangeError, UnsupportedError
+from fluss_lab.errors import CommitConflictError, FlussError, OffsetOutOfRangeError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, SupportsEmptyBuckets
 from fluss_lab.lake.snapshot_summary import commit_properties
@@ -92,8 +91,8 @@ def adopt(
         enumerator = TieringSourceEnumerator(connection, session.session_id, interval_s)
         assignment = enumerator.request(connection.admin().table_info(path).table_id)
         assert assignment is not None, "a table that is asked for by id is given, or an error raised"
-        lost = threading.Event()
-        with enumerator.hold(assignment, lost.set):
+        lost: list[FlussError] = []
+        with enumerator.hold(assignment, lost.append):
             plan = _repair(connection, storage, assignment, lost, sound, accept_gaps=accept_gaps)
         enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
         return plan
@@ -103,7 +102,7 @@ def _repair(
     connection: Connection,
     storage: LakeStorage,
     assignment: TieringAssignment,
-    lost: threading.Event,
+    lost: Sequence[FlussError],
     sound: Sound,
     *,
     accept_gaps: bool,
@@ -119,8 +118,8 @@ def _repair(
                 f"table {plan.table}: offsets that neither the lake nor the cluster holds any more: {plan.lost_text()}. Nothing "
                 "was changed. Roll the lake forward to where it held them, or accept that they are lost (--accept-gaps)"
             )
-        if lost.is_set():
-            raise FencedTieringEpochError(f"{assignment}: another tierer holds the table now; the repair ends")
+        if lost:
+            raise type(lost[0])(f"{lost[0]}; the repair ends")
         failpoint("tiering.adopt_lake.before")
         snapshot_id = _commit(storage, table, lake, plan, assignment)
         failpoint("tiering.adopt_lake.after")

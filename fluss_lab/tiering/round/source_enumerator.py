@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from fluss_lab.client import Connection
 from fluss_lab.errors import (
+    ConnectionClosedError,
     FencedTieringEpochError,
     FlussError,
     ServerUnavailableError,
@@ -107,6 +108,8 @@ class TieringSession:
                 if not self._answered.is_set() and (attempts.left_s <= 0 or not error.retriable):
                     self._error = error
                     self._answered.set()
+                    return
+                if isinstance(error, ConnectionClosedError):
                     return
             finally:
                 closed.set()
@@ -282,7 +285,7 @@ class TieringSourceEnumerator:
     def hold(
         self,
         assignment: TieringAssignment,
-        on_lost: Callable[[], None],
+        on_lost: Callable[[FlussError], object],
         facts: Callable[[], pb.PbRoundFacts] | None = None,
     ) -> Iterator[None]:
         """Renew in the background while the block runs; one that fails is reported to the coordinator as a failed round.
@@ -291,7 +294,7 @@ class TieringSourceEnumerator:
 
         Args:
             assignment: The table held.
-            on_lost: Called, in the background, when the table turns out to be held by another tierer.
+            on_lost: Called, in the background, when the table turns out not to be held any more, with the reason.
             facts: Returns what the coordinator keeps of a round that fails; None: what the table is held for is no round.
         """
         done = Flag()
@@ -305,8 +308,9 @@ class TieringSourceEnumerator:
                 except FlussError as error:
                     # Behind the block's end it is of no use, and what would be cancelled is another table's.
                     if not done.is_set():
-                        log.warning("%s", error)
-                        on_lost()
+                        is_closed = isinstance(error, ConnectionClosedError)
+                        log.log(logging.INFO if is_closed else logging.WARNING, "%s", error)
+                        on_lost(error)
                     return
 
         thread = threading.Thread(target=run, name="fluss-tiering-heartbeat", daemon=True)

@@ -20,7 +20,6 @@ from fluss_lab.client.cluster.bucket_status import bucket_statuses
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
-    FencedTieringEpochError,
     FlussError,
     InternalError,
     KvSnapshotNotFoundError,
@@ -173,7 +172,8 @@ class TieringRound:
         #: Of the last plan; of the first how far the lake lagged.
         self._plan: RoundPlan | None = None
         self._before: TableLag | None = None
-        self._lost = Flag()
+        #: Why the table is not held any more.
+        self._lost: FlussError | None = None
         self._is_stopped = is_stopped
         self._meter.name(assignment.path, assignment.tiering_epoch)
 
@@ -217,8 +217,8 @@ class TieringRound:
         self._check_held()
         self._enumerator.renew(self._assignment)
 
-    def _on_lost(self) -> None:
-        self._lost.set()
+    def _on_lost(self, error: FlussError) -> None:
+        self._lost = error
         self._executor.cancel()
 
     def _check_held(self) -> None:
@@ -226,8 +226,8 @@ class TieringRound:
             raise TieringCancelledError(
                 f"{self._assignment}: the round was cancelled or interrupted; the next one goes on from where it began"
             )
-        if self._lost.is_set():
-            raise FencedTieringEpochError(f"{self._assignment}: another tierer holds the table now; this round ends")
+        if (lost := self._lost) is not None:
+            raise type(lost)(f"{lost}; this round ends")
 
     def _tier(self) -> TieringReport:
         """Plan, write and commit; plan again, a few times, when lake or table moved on in between."""

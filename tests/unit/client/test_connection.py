@@ -14,6 +14,7 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.client.cluster.leader_requests import call_leader
 from fluss_lab.errors import (
     AuthenticationError,
+    ConnectionClosedError,
     InvalidPropertyError,
     InvalidRequestError,
     ServerUnavailableError,
@@ -109,7 +110,7 @@ def test_close_ends_calls_that_wait():
     def call() -> None:
         try:
             connection.admin().databases()
-        except ServerUnavailableError as error:
+        except ConnectionClosedError as error:
             errors.append(error)
 
     thread = threading.Thread(target=call)
@@ -117,8 +118,9 @@ def test_close_ends_calls_that_wait():
     connection.close()
     thread.join(60)
     assert not thread.is_alive()
-    assert "closed" in str(errors[0])
-    with pytest.raises(ServerUnavailableError, match="closed"):
+    assert "open it again" in str(errors[0])
+    assert not errors[0].retriable
+    with pytest.raises(ConnectionClosedError, match="closed"):
         connection.admin().databases()
     connection.close()
     assert "closed" in repr(connection)

@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 
+import pyarrow as pa
 import pytest
 
 import fluss_lab as fl
 from fluss_lab import errors
-from fluss_lab.interrupts import Held
+from fluss_lab.interrupts import Held, join_threads
 from fluss_lab.server.cluster import is_alive, read_discovery
 from fluss_lab.testing import wait_until
 from tests.unit.workbench.lab_kit import LAKE, tier
@@ -97,6 +98,51 @@ def test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder(tmp_path):
     shutil.rmtree(folder)
     second.close()
     assert not folder.exists()
+
+
+def test_a_closed_lab_says_so_and_starts_no_spark(lab, monkeypatch):
+    """Who calls again what is retriable went on for ever; and a JVM was started for a lab that had no tables any more."""
+
+    def launch(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr("fluss_lab.spark.session.spark_session.spark_session", launch)
+    other = fl.Lab.open(lab.folder)
+    log = other.create_table("shop.closed", {"a": "int"}, properties=LAKE)
+    service = other.tiering_service()
+    other.close()
+    calls = [
+        lambda: other.spark, other.start_spark, lambda: other.sql("select 1"), lambda: log.scan().to_spark(), log.stream,
+        log.tier, log.compact, other.tables, log.count, lambda: log.append([{"a": 1}]), service.start,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(errors.ConnectionClosedError, match="closed; open it again") as raised:
+            call()
+        assert not raised.value.retriable
+
+
+def test_calls_under_way_end_soon_when_another_thread_closes_the_lab(lab):
+    other, raised = fl.Lab.open(lab.folder), []
+    log = other.create_table("shop.under_way", {"a": "int"})
+    rows = pa.table({"a": pa.array(range(10_000), pa.int32())})
+    calls = [lambda: log.append(rows), log.count, lambda: log.scan().to_arrow(), other.tables]
+
+    def work(call):
+        try:
+            while True:
+                call()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: log.count() > 0)
+    other.close()
+    assert join_threads(threads, 20)
+    for error in raised:
+        closed = isinstance(error, errors.ConnectionClosedError | errors.WriteInterruptedError)
+        assert closed or (isinstance(error, errors.InvalidRequestError) and "closed" in str(error)), repr(error)
 
 
 def test_a_scanner_that_nobody_holds_ends_its_threads(lab):

@@ -9,7 +9,7 @@ import pytest
 
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import kept_lookupers, lookuper
-from fluss_lab.errors import InvalidRecordError, ServerUnavailableError, TableNotFoundError, UnsupportedError
+from fluss_lab.errors import ConnectionClosedError, InvalidRecordError, TableNotFoundError, UnsupportedError
 
 COLUMNS = {"id": "bigint", "v": "int"}
 
@@ -164,5 +164,5 @@ def test_the_end_of_the_connection_ends_them(stranger, filled, monkeypatch):
     assert len(stranger.open_resources) == 1, "its threads"
     stranger.close()
     assert len(stranger.open_resources) == 0
-    with pytest.raises(ServerUnavailableError, match="closed"):
+    with pytest.raises(ConnectionClosedError, match="closed"):
         stranger.kept_lookupers.lookup(stranger.lookuper, filled.path, None, {"id": 1}, Lookuper.lookup)
