@@ -164,6 +164,12 @@ STOPPING = (
         ("tests/unit/jobs/test_lab_jobs.py::test_further_interrupts_wait_until_the_run_has_ended",),
     ),
     Mutant(
+        "upkeep_of_a_restarted_server_done_twice", "P5", "fluss_lab/tiering/maintenance/manual_maintenance.py",
+        "                if error.has_changed or not left",
+        "                if not left",
+        ("tests/unit/tiering/maintenance/test_manual_maintenance.py::test_what_was_committed_before_the_restart_stays_and_is_told",),
+    ),
+    Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",
         "    except Exception as error:  # what is shown must not fail\n",
         "    except ValueError as error:\n",

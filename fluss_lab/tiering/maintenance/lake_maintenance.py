@@ -121,6 +121,8 @@ class TableMaintenance:
         self._clock = scene.clock or SystemClock()
         self._fluss = FlussTableLakeSnapshotCommitter(scene.connection, scene.assignment)
         self._is_unfinished = False
+        #: Whether the lake was changed, whatever came after that.
+        self.has_changed = False
         self._lake: LakeMaintenance = scene.storage.create_lake_maintenance(table, self._clock)
 
     def after_round(self, snapshot_id: int | None) -> MaintenanceReport | None:
@@ -191,6 +193,7 @@ class TableMaintenance:
         self._scene.check_held()
         failpoint("maintenance.plan.after")
         done = self._commit(plan, self._rewrite(plan))
+        self.has_changed |= done.snapshot_id is not None
         if done.snapshot_id is not None:
             failpoint("maintenance.commit.after")
             self._fluss.commit(done.snapshot_id, {})
@@ -266,6 +269,7 @@ class TableMaintenance:
             partition_ids=_partition_ids(known),
             fewest=fewest,
         )
+        self.has_changed |= bool(expired.snapshot_ids)
         starts = self._starts(known, expired.replay_starts)
         if starts:
             self._fluss.commit(known.snapshot_id, {}, starts)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, TypeVar
 
 from fluss_lab.client import Connection
 from fluss_lab.clock import Clock
-from fluss_lab.errors import InternalError, LakeNotConfiguredError
-from fluss_lab.interrupts import run_interruptibly
+from fluss_lab.errors import (
+    FencedTieringEpochError,
+    InternalError,
+    LakeNotConfiguredError,
+    TieringCancelledError,
+    UnavailableError,
+)
+from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeStorage
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, TableMaintenance
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlanner
-from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import (
+    FinishedTieringEvent,
+    TieringAssignment,
+    TieringSession,
+    TieringSourceEnumerator,
+)
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
+log = logging.getLogger(__name__)
+
 ReportT = TypeVar("ReportT")
+#: More restarts during one call are no accident.
+RESTARTS_MAX: Final = 3
 
 
 class NoTieringExecutor:
@@ -69,18 +86,38 @@ def maintain(
         options: Heartbeats, as for a round.
         clock: By which ages are measured.
 
+    A server that is restarted meanwhile knows nothing of the table that it gave out: where nothing was changed yet, all is
+    begun again.
+
     Raises:
         TieringInProgressError: A living tierer works on the table; try again when its round is over.
+        FencedTieringEpochError: Another tierer has taken the table.
+        UnavailableError: The server was restarted when the lake had been changed already, or several times; call again.
+        ConnectionClosedError: The connection was closed.
         FlussError: As the action, or as the planning of a round.
         KeyboardInterrupt: The main thread was interrupted. Tasks were cancelled; what went on without any is done.
     """
+    interrupted = Flag()
 
     def work() -> ReportT:
-        return _maintain(
-            connection, storage, executor, action, table_id, session_id, options or TieringOptions(), clock
-        )
+        session = session_id
+        for left in reversed(range(RESTARTS_MAX + 1)):
+            try:
+                return _maintain(
+                    connection, storage, executor, action, table_id, session, options or TieringOptions(), clock
+                )
+            except _RestartedError as error:
+                if error.has_changed or not left or interrupted.is_set():
+                    raise UnavailableError(str(error)) from error
+                log.info("table id %d: done again: %s", table_id, error)
+                session = None  # the server that has come does not know it
+        raise InternalError(f"table id {table_id}: no attempt was made")
 
-    return run_interruptibly(work, executor.cancel)
+    def interrupt() -> None:
+        interrupted.set()
+        executor.cancel()
+
+    return run_interruptibly(work, interrupt)
 
 
 def _maintain(
@@ -100,7 +137,8 @@ def _maintain(
         assignment = enumerator.request(table_id)
         if assignment is None:
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
-        with enumerator.hold(assignment, lambda _: executor.cancel()):
+        made: list[TableMaintenance] = []
+        with _told(connection, assignment, made), enumerator.hold(assignment, lambda _: executor.cancel()):
             planner = RoundPlanner(connection, enumerator, assignment, options)
             table = planner.table()
             context = CommitterInitContext(table, uuid.uuid4().hex)
@@ -109,7 +147,45 @@ def _maintain(
             scene = MaintenanceScene(
                 connection, storage, executor, assignment, lambda: enumerator.renew(assignment), clock
             )
-            report = action(TableMaintenance(scene, table))
+            made.append(TableMaintenance(scene, table))
+            report = action(made[0])
         # Nothing was tiered: whatever was due still is.
         enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
     return report
+
+
+class _RestartedError(Exception):
+    """The server that gave the table out was restarted."""
+
+    def __init__(self, message: str, *, has_changed: bool) -> None:
+        super().__init__(message)
+        self.has_changed = has_changed
+
+
+@contextmanager
+def _told(connection: Connection, assignment: TieringAssignment, made: Sequence[TableMaintenance]) -> Iterator[None]:
+    """Tell why a table was lost; the work, and tasks that were cancelled, know only that it was.
+
+    Args:
+        connection: To the cluster.
+        assignment: The table.
+        made: What works on it, once there is something.
+
+    Raises:
+        _RestartedError: The server was restarted.
+        ConnectionClosedError: The connection was closed.
+        FlussError: As the block.
+    """
+    try:
+        yield
+    except (FencedTieringEpochError, TieringCancelledError) as error:
+        connection.check_open(f"{assignment}: not done")
+        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        if described.coordinator_epoch != assignment.coordinator_epoch:
+            has_changed = any(each.has_changed for each in made)
+            fate = (
+                "the lake was changed before, and that stays: call again for the rest" if has_changed else "call again"
+            )
+            text = f"{assignment}: the server was restarted meanwhile; {fate}"
+            raise _RestartedError(text, has_changed=has_changed) from error
+        raise
