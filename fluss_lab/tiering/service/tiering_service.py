@@ -25,6 +25,7 @@ from fluss_lab.client import Connection
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.display import card, short
 from fluss_lab.errors import FlussError, InvalidRequestError, UnavailableError
+from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TablePath
 from fluss_lab.model.argument_checks import check_arguments
@@ -130,11 +131,16 @@ class TieringService:
         Raises:
             ServerUnavailableError: No server answers.
         """
-        with self._ending, self._lock:
+        with self._ending, self._lock, Held() as held:
             if self._threads:
                 return
             session = TieringSession(self._connection)
             session.__enter__()
+            try:
+                held.deliver()
+            except BaseException:
+                session.close()
+                raise
             self._stopping, self._turn = threading.Event(), threading.Lock()
             self._session, self._error = session, None
             self._threads = [
@@ -158,25 +164,41 @@ class TieringService:
 
         Args:
             timeout_s: How long rounds under way may go on.
+
+        Raises:
+            KeyboardInterrupt: The main thread was interrupted. Rounds under way are cancelled, and not waited for.
         """
         with self._ending:
             with self._lock:
                 threads, session = list(self._threads), self._session
                 self._stopping.set()
-            _join(threads, timeout_s)
-            deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
-            while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < deadline_s:
-                with self._lock:
-                    executors = list(self._executors.values())
-                for executor in executors:
-                    executor.cancel()
-                _join(alive, _CANCEL_INTERVAL_S)
-            if alive:
-                log.warning("tiering service: %d rounds did not end when they were cancelled; left behind", len(alive))
-            if session is not None:
-                session.close()
-            with self._lock:
-                self._threads, self._session = [], None
+            try:
+                self._drain(threads, timeout_s)
+            except BaseException:  # who interrupts the wait has the rounds cancelled, and waits no longer
+                self._cancel()
+                raise
+            finally:
+                with Held():
+                    if session is not None:
+                        session.close()
+                    with self._lock:
+                        self._threads, self._session = [], None
+
+    def _drain(self, threads: list[threading.Thread], timeout_s: float) -> None:
+        """Wait until threads have ended; after so long their rounds are cancelled."""
+        _join(threads, timeout_s)
+        deadline_s = time.monotonic() + _CANCEL_TIMEOUT_S
+        while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < deadline_s:
+            self._cancel()
+            _join(alive, _CANCEL_INTERVAL_S)
+        if alive:
+            log.warning("tiering service: %d rounds did not end when they were cancelled; left behind", len(alive))
+
+    def _cancel(self) -> None:
+        with self._lock:
+            executors = list(self._executors.values())
+        for executor in executors:
+            executor.cancel()
 
     @property
     def is_running(self) -> bool:
@@ -209,7 +231,11 @@ class TieringService:
         return ServiceStatus(running, self._max_tables, tables, error, now_ms, restarts)
 
     def __enter__(self) -> TieringService:
-        self.start()
+        try:
+            self.start()
+        except KeyboardInterrupt:
+            self.stop(0.0)
+            raise
         return self
 
     def __exit__(self, *_exception: object) -> None:
