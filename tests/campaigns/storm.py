@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,13 @@ import pyarrow as pa
 import fluss_lab as fl
 from fluss_lab.client import AppendWriter
 from fluss_lab.client.kv.lookuper import CALLS_AT_ONCE
-from fluss_lab.errors import FlussError, NotFoundError, WriteInterruptedError
+from fluss_lab.errors import FlussError, NotFoundError, TieringInProgressError, WriteInterruptedError
 from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
+from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
+from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 from fluss_lab.tiering.round.tiering_round import run_round
+from fluss_lab.tiering.service.tiering_service import TieringService
 
 #: A call or a cycle that takes longer hangs. They take milliseconds.
 HANG_S = 90.0
@@ -41,26 +44,29 @@ ROWS_MAX = 8_000
 DESCRIPTORS_MORE_MAX = 12
 #: Every so many cycles all rows are compared, not just counted.
 CYCLES_PER_COMPARISON = 5
+#: From one press of stop to the next.
+AGAIN_S = (0.0, 0.0001, 0.001, 0.01, 0.05)
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}
 
 
 class Thunder:
-    """Interrupts the main thread once, so many seconds after it was asked to."""
+    """Interrupts the main thread, so many seconds after it was asked to; once, or again and again as an impatient person does."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[float] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Sequence[float]] = queue.SimpleQueue()
         self._struck: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._main = threading.get_ident()
         threading.Thread(target=self._run, name="storm", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            threading.Event().wait(self._asked.get())
-            signal.pthread_kill(self._main, signal.SIGINT)
+            for delay_s in self._asked.get():
+                threading.Event().wait(delay_s)
+                signal.pthread_kill(self._main, signal.SIGINT)
             self._struck.put(None)
 
-    def strike(self, call: Callable[[], object], delay_s: float) -> tuple[BaseException | None, float]:
-        """Run a call that is interrupted after so many seconds, or has ended by then.
+    def strike(self, call: Callable[[], object], delays_s: Sequence[float]) -> tuple[BaseException | None, float]:
+        """Run a call that is interrupted after so many seconds, and so many after that, or has ended by then.
 
         Returns:
             What it raised, and how long it took.
@@ -70,7 +76,7 @@ class Thunder:
         try:
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                self._asked.put(delay_s)
+                self._asked.put(delays_s)
                 call()
             finally:
                 signal.signal(signal.SIGINT, _overlook)
@@ -79,7 +85,15 @@ class Thunder:
         signal.signal(signal.SIGINT, _overlook)
         took_s = time.monotonic() - began_s
         self._struck.get()
-        return raised, took_s
+        return _told(raised), took_s
+
+
+def _told(raised: BaseException | None) -> BaseException | None:
+    """Return what a stopped write tells, also where a further interrupt came between it and the caller."""
+    each = raised
+    while isinstance(each, KeyboardInterrupt) and not isinstance(each, WriteInterruptedError):
+        each = each.__context__
+    return each if isinstance(each, WriteInterruptedError) else raised
 
 
 def _overlook(*_: object) -> None:
@@ -128,10 +142,32 @@ class Storm:
 
     def tier(self, table: fl.Table) -> None:
         lab = self.lab
-        run_round(
-            lab.connection, lab.lake_storage(), LocalTieringExecutor(), table_id=table.info.table_id,
-            session_id=lab.session_id,
-        )  # fmt: skip
+        deadline_s = time.monotonic() + HANG_S / 2
+        while True:  # one that a second interrupt left behind may hold the table for a moment more
+            try:
+                run_round(
+                    lab.connection, lab.lake_storage(), LocalTieringExecutor(), table_id=table.info.table_id,
+                    session_id=lab.session_id,
+                )  # fmt: skip
+                return
+            except TieringInProgressError:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+
+    def keep(self, action: Callable[[TableMaintenance], object]) -> None:
+        """Do something for the shape of a table; a call before that was left behind may hold it still."""
+        lab, table = self.lab, self.random.choice([self.log, self.table])
+        with contextlib.suppress(TieringInProgressError):
+            maintain(
+                lab.connection, lab.lake_storage(), LocalTieringExecutor(), action, table_id=table.info.table_id,
+                session_id=lab.session_id,
+            )  # fmt: skip
+
+    def serve(self) -> None:
+        with TieringService(
+            self.lab.connection, self.lab.lake_storage(), LocalTieringExecutor, max_tables=1
+        ) as service:
+            service.status()
 
     def partition(self) -> None:
         table = self.lab.create_table(
@@ -178,6 +214,11 @@ class Storm:
             "tier": lambda: self.tier(self.random.choice([self.log, self.table])),
             "partition": self.partition,
             "attach": self.attach,
+            "compact": lambda: self.keep(lambda held: held.compact(force=True)),
+            "expire": lambda: self.keep(lambda held: held.expire(older_than_ms=0, keep=1)),
+            "orphans": lambda: self.keep(lambda held: held.remove_orphans()),
+            "service": self.serve,
+            "history": lambda: self.table.history({"id": 0}).to_arrow(),
             "alter": lambda: self.log.alter(set={"table.datalake.freshness": "2h"}),
         }
 
@@ -200,8 +241,9 @@ class Storm:
         else:
             rows = rows.slice(0, 0) if not self.keyed else pa.table({"id": sorted(self.keyed)[:2000]})
             call = lambda: self.table.delete(rows)  # noqa: E731
-        delay_s = self.random.uniform(0, 0.8) * self.durations.get(name, 0.02)
-        raised, took_s = thunder.strike(call, delay_s)
+        first_s = self.random.uniform(0, 0.8) * self.durations.get(name, 0.02)
+        again_s = self.random.choices(AGAIN_S, k=self.random.choice([0, 0, 1, 2]))
+        raised, took_s = thunder.strike(call, [first_s, *again_s])
         if raised is None:
             self.durations[name] = took_s
         else:
