@@ -138,6 +138,7 @@ class TakenOffsets:
         repeated: Offsets that more than one row has; the first few.
         late: Offsets, at or behind the end of what is tiered, of rows that others wrote; the first few.
         count: How many there are.
+        early: Offsets below zero, which no record has; the first few.
     """
 
     partition: str | None
@@ -145,15 +146,20 @@ class TakenOffsets:
     repeated: tuple[int, ...]
     late: tuple[int, ...]
     count: int
+    early: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         place = f"bucket {self.bucket}" + ("" if self.partition is None else f" of partition {self.partition}")
         places = [
             f"{what} {', '.join(map(str, offsets))}"
-            for what, offsets in (("more than one row of offset", self.repeated), ("offsets still to come:", self.late))
+            for what, offsets in (
+                ("more than one row of offset", self.repeated),
+                ("offsets still to come:", self.late),
+                ("offsets below zero:", self.early),
+            )
             if offsets
         ]
-        named = len(self.repeated) + len(self.late)
+        named = len(self.repeated) + len(self.late) + len(self.early)
         return f"{place} has {' and '.join(places)}" + (f" ({self.count} in all)" if self.count > named else "")
 
 

@@ -231,9 +231,9 @@ GIVING_UP = (
         UNSENT,
     ),
     Mutant(
-        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/repair/damage_repair.py",
-        "    stops = {place: stop}\n",
-        "    stops = {place: stop - 1}\n",
+        "rows_of_the_lake_read_at_its_end", "P4", "fluss_lab/tiering/repair/row_check.py",
+        "    stops = {key: stop}\n",
+        "    stops = {key: stop - 1}\n",
         (f"{IN_REPAIRS}::test_rows_are_made_from_those_that_the_lake_has[2]",),
     ),
     Mutant(

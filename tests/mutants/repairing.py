@@ -8,6 +8,7 @@ LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 PROPERTIES = "fluss_lab/lake/iceberg/table/table_properties.py"
 REMOVAL = "fluss_lab/lake/iceberg/commit/bucket_removal.py"
 PLAN = "fluss_lab/tiering/repair/lake_repair_plan.py"
+ROW_CHECK = "fluss_lab/tiering/repair/row_check.py"
 REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
 PLACE = "fluss_lab/server/folder/metadata_checks.py"
@@ -17,6 +18,7 @@ IN_STARTS = "tests/unit/server/coordinator/tiering/test_lake_starts.py"
 IN_LAYOUT = "tests/unit/lake/iceberg/table/test_keyed_layout.py"
 IN_CHANGES = "tests/unit/tiering/round/test_tiering_keyed_changes.py"
 IN_REPAIR = "tests/unit/tiering/repair/test_lake_repair.py"
+IN_ROWS = "tests/unit/tiering/repair/test_row_check.py"
 IN_RELOCATION = "tests/unit/cli/test_relocation.py"
 IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
@@ -98,6 +100,24 @@ REPAIRING = (
         "        if plan.lost and not accept_gaps:\n",
         "        if plan.lost and accept_gaps is None:\n",
         (f"{IN_REPAIR}::test_a_gap_is_named_and_accepted_only_by_a_word",),
+    ),
+    Mutant(
+        "rows_that_others_changed_accepted", "P4", PLAN,
+        "        if wrong:\n",
+        "        if len(wrong) > 1000:\n",
+        (f"{IN_ROWS}::test_rows_that_others_changed_are_not_accepted",),
+    ),
+    Mutant(
+        "values_that_others_changed_accepted", "P4", ROW_CHECK,
+        "            key, np.setdiff1d(wanted, both, True), both[~same]",
+        "            key, np.setdiff1d(wanted, both, True), both[:0]",
+        (f"{IN_ROWS}::test_rows_that_others_changed_are_not_accepted",),
+    ),
+    Mutant(
+        "changelog_promised_that_others_took_away", "P11", PLAN,
+        "            is_whole = is_held and (bool(wrong) or check.can_replay(key, each.start, end))\n",
+        "            is_whole = is_held\n",
+        (f"{IN_ROWS}::test_the_same_rows_in_other_files_are_accepted_and_what_is_gone_of_the_log_is_said",),
     ),
     Mutant(
         "rows_behind_a_gap_of_a_primary_key_table_kept", "P4", PLAN,

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.client.cluster.log_damage import DamagedBucket, RowsSent, give_up_range, send_rows
@@ -27,7 +26,7 @@ from fluss_lab.errors import (
     UnavailableError,
 )
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake import SYSTEM_FIELDS, CommitterInitContext, LakeStorage
+from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
@@ -35,6 +34,7 @@ from fluss_lab.records.kv_files import stored_schema
 from fluss_lab.tiering.repair.damage_repair_plan import DamagePlan, plan_of, was_given_up
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from fluss_lab.tiering.repair.lake_repair_plan import LEFT_UNTIERED
+from fluss_lab.tiering.repair.row_check import rows_in_lake
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator
@@ -287,20 +287,9 @@ def lake_bucket_rows(
 
     Cost: memory for all rows of the bucket, as its server needs for them too.
     """
-    source = storage.create_lake_source(table)
-    stops = {place: stop}
-    splits = source.plan(snapshot_id, stops=stops)
     user = table.descriptor.schema.arrow_schema
     names = [*user.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
-    system = [field for field in SYSTEM_FIELDS if field.name in names]
-    found = pa.Table.from_batches(
-        [batch.cast(pa.schema([*user, *system])) for _, batch in source.read(splits, names, stops=stops)],
-        pa.schema([*user, *system]),
-    )
-    found = found.take(pc.sort_indices(found.column(OFFSET_COLUMN))).combine_chunks()
-    offsets = found.column(OFFSET_COLUMN).to_numpy()
-    if bool((offsets[1:] == offsets[:-1]).any()):
-        raise CorruptDataError(f"table {table.path}, bucket {place[1]}: two rows in the lake have the same offset")
+    found = rows_in_lake(storage.create_lake_source(table), table, snapshot_id, place, stop, names)
     times = found.column(TIMESTAMP_COLUMN).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     found = found.set_column(len(names) - 1, TIMESTAMP_COLUMN, times).cast(stored_schema(user))
     for batch in found.to_batches():

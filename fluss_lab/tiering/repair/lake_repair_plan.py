@@ -7,7 +7,7 @@ them: a log table with a gap, a primary-key table by writing the bucket anew fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from fluss_lab.lake.snapshot_summary import (
 )
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
+from fluss_lab.tiering.repair.row_check import RowCheck, RowDifference
 
 #: What is wrong where the lake is as it should be, but cannot be gone on with.
 LEFT_UNTIERED: Final = "records left the cluster before they were tiered"
@@ -52,6 +53,7 @@ class BucketRepair:
         lost: Offsets ``[from, to)`` that neither the lake nor the cluster holds as records any more; None without.
         empties: Whether its rows are taken out of the lake first, for the next round to bring them from a key-value
             snapshot.
+        cuts_history: Whether `start` is later than before, since others took records out of the lake.
     """
 
     bucket: TableBucket
@@ -61,6 +63,7 @@ class BucketRepair:
     start: int = 0
     lost: tuple[int, int] | None = None
     empties: bool = False
+    cuts_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,9 @@ class RepairPlan:
         return tuple(
             each
             for each in self.buckets
-            if each.lost is not None or each.known_end != (None if each.offset is None else each.offset.end)
+            if each.lost is not None
+            or each.cuts_history
+            or each.known_end != (None if each.offset is None else each.offset.end)
         )
 
     @property
@@ -192,7 +197,8 @@ class RepairPlanner:
         Raises:
             CorruptDataError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
             LakeSnapshotNotFoundError: The lake does not say how far it was tiered.
-            ForeignCommitError: Another program wrote rows to the lake with offsets that other rows have, or will have.
+            ForeignCommitError: Another program wrote rows to the lake with offsets that other rows have, or will have, or that
+                no record has; or it deleted, changed or added rows of a primary-key table that the cluster holds.
             UnsupportedError: The lake cannot take rows out of single buckets, and it would have to.
             TableNotFoundError, UnavailableError: The lake table is gone, or cluster or lake does not answer.
             FlussError: The cluster does not know how far a bucket goes or where it begins: the server's own error.
@@ -211,11 +217,12 @@ class RepairPlanner:
         ]
         if reason is None and not any(each.lost for each in repairs):
             return RepairPlan(self._table.path, None, _id(known), newest_id)
-        if reason is None:
-            reason = LEFT_UNTIERED
+        is_changed = reason is not None
         self._check_can_empty(repairs)
         self._check_offsets(repairs)
-        return RepairPlan(self._table.path, reason, _id(known), newest_id, tuple(repairs))
+        if is_changed and newest_id is not None and not self._table.is_log_table:
+            repairs = self._with_same_rows(repairs, set(statuses), known.snapshot_id, newest_id)
+        return RepairPlan(self._table.path, reason or LEFT_UNTIERED, _id(known), newest_id, tuple(repairs))
 
     # -- how far the lake is -------------------------------------------------------------------------------------------
 
@@ -361,7 +368,11 @@ class RepairPlanner:
         """Refuse rows of others whose offsets are those of other rows."""
         if not isinstance(self._storage, SupportsMaintenance):
             return
-        ends = {(each.partition, each.bucket.bucket): each.offset.end for each in repairs if each.offset is not None}
+        ends = {
+            (each.partition, each.bucket.bucket): 0 if each.offset is None else each.offset.end
+            for each in repairs
+            if not each.empties
+        }
         with self._storage.create_lake_maintenance(self._table) as maintenance:
             found = maintenance.taken_offsets(ends)
         if found:
@@ -370,6 +381,37 @@ class RepairPlanner:
                 "belongs to one record: remove the rows that another program wrote (roll the lake table back, or delete them "
                 "there), and append them to the table instead"
             )
+
+    def _with_same_rows(
+        self, repairs: Sequence[BucketRepair], held: Collection[TableBucket], known_id: int, newest_id: int
+    ) -> list[BucketRepair]:
+        """Return the repairs of a primary-key table, once its rows in the lake are found to be those of the cluster.
+
+        Raises:
+            ForeignCommitError: They are not.
+        """
+        check = RowCheck(self._connection, self._storage, self._table, known_id, newest_id)
+        found: list[BucketRepair] = []
+        wrong: list[RowDifference] = []
+        for each in repairs:
+            key = (each.partition, each.bucket.bucket)
+            if each.offset is None or not check.is_changed(key):
+                found.append(each)
+                continue
+            end = each.offset.end
+            if (is_held := each.bucket in held) and (difference := check.difference(each.bucket, each.partition, end)):
+                wrong.append(difference)
+            # What only the lake has, others may have changed: nothing says what it was before.
+            is_whole = is_held and (bool(wrong) or check.can_replay(key, each.start, end))
+            found.append(each if is_whole or each.start == end else replace(each, start=end, cuts_history=True))
+        if wrong:
+            known = "" if known_id == _NO_SNAPSHOT else f" (the cluster knows snapshot {known_id})"
+            raise ForeignCommitError(
+                f"table {self._table.path}: the lake cannot be accepted as it is: {'; '.join(map(str, wrong[:10]))}. A primary-key "
+                f"table's lookups and changelog go by what was written to it: roll the lake table back{known}, and delete or "
+                "change rows by the table instead"
+            )
+        return found
 
     def _check_can_empty(self, repairs: Sequence[BucketRepair]) -> None:
         if any(each.empties for each in repairs) and not isinstance(self._storage, SupportsEmptyBuckets):

@@ -1,8 +1,8 @@
 """The offsets of a lake table's rows looked over before another engine's rows are adopted: each belongs to one record.
 
 A row whose offset another row of its bucket has is read as neither: merged files no longer ascend, a replay has one record
-where there are two, a delete does not determine which row it ends. And one at or behind the end of what is tiered takes the offset
-of a record that is still to come.
+where there are two, a delete does not determine which row it ends. One at or behind the end of what is tiered takes the offset
+of a record that is still to come. And one below zero is in no range of a bucket's log: no read would give it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMED_MAX: Final = 5
 def taken_offsets(
     lake: Table, table: TableInfo, entries: EntryCache, ends: Mapping[BucketKey, int]
 ) -> list[TakenOffsets]:
-    """Return, by bucket, offsets of the newest snapshot that more than one row has, or that are of records to come.
+    """Return, by bucket, offsets of the newest snapshot that more than one row has, that are of records to come, or of none.
 
     Args:
         lake: The lake table.
@@ -53,10 +53,11 @@ def taken_offsets(
     columns = LakeColumns.of(table, layout, lake.name_mapping())
     found = []
     for key, state in live_state(lake, table.path, layout, snapshot_of(lake, table.path, newest), entries).items():
-        repeated, late = _of_bucket(lake, columns, state.data, ends.get(key))
-        if len(repeated) or len(late):
-            count = len(repeated) + len(late)
-            found.append(TakenOffsets(*key, _first_offsets(repeated), _first_offsets(late), count))
+        repeated, late, early = _of_bucket(lake, columns, state.data, ends.get(key))
+        if count := len(repeated) + len(late) + len(early):
+            found.append(
+                TakenOffsets(*key, _first_offsets(repeated), _first_offsets(late), count, _first_offsets(early))
+            )
     return found
 
 
@@ -66,16 +67,17 @@ def _first_offsets(offsets: NDArray[np.int64]) -> tuple[int, ...]:
 
 def _of_bucket(
     lake: Table, columns: LakeColumns, files: Sequence[LakeFile], end: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the offsets of a bucket that are repeated, and those of others' rows at or behind its end; ascending."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of a bucket that are repeated, and those of others' rows at or behind its end, and below zero; ascending."""
     foreign = {file.file.file_path for file in files if not is_ours_by_name(file.file.file_path)}
     looked_at = [
         _offsets(lake, columns, file) for file in files if file.file.file_path in foreign | _overlapping(files)
     ]
     values, counts = np.unique(np.concatenate(looked_at or [np.empty(0, np.int64)]), return_counts=True)
-    late = [_offsets(lake, columns, file) for file in files if file.file.file_path in foreign and end is not None]
-    behind = np.unique(np.concatenate(late or [np.empty(0, np.int64)]))
-    return values[counts > 1], behind[behind >= (end or 0)]
+    others = [_offsets(lake, columns, file) for file in files if file.file.file_path in foreign]
+    theirs = np.unique(np.concatenate(others or [np.empty(0, np.int64)]))
+    late = theirs[:0] if end is None else theirs[theirs >= end]
+    return values[counts > 1], late, theirs[theirs < 0]
 
 
 def _overlapping(files: Sequence[LakeFile]) -> set[str]:

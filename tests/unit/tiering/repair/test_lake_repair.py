@@ -45,13 +45,21 @@ def back(tables, info, steps: int) -> None:
     lake.manage_snapshots().rollback_to_snapshot(target).commit()
 
 
-def foreign_append(tables, info, offset: int | None = None) -> None:
-    """Append a row as somebody else does, by default with an offset that no record has."""
+def foreign_append(tables, info, offset: int) -> None:
+    """Append a row as somebody else does."""
     lake = tables.lake(info)
     row = lake.scan().to_arrow().slice(0, 1)
     at = row.schema.get_field_index("__offset")
-    offset = -len(lake.metadata.snapshots) if offset is None else offset
     lake.append(row.set_column(at, row.schema.field(at), pa.array([offset], pa.int64())))
+
+
+def foreign_update(tables, info) -> None:
+    """Change a value as somebody else does."""
+    lake = tables.lake(info)
+    row = lake.scan().to_arrow().slice(0, 1)
+    at = row.schema.get_field_index("name")
+    which = f"id = {row['id'][0]}"
+    lake.overwrite(row.set_column(at, row.schema.field(at), pa.array(["theirs"])), overwrite_filter=which)
 
 
 def state(tables, info):
@@ -74,7 +82,7 @@ def test_rows_of_somebody_else_are_accepted(tables):
     info = tables.create(buckets=2)
     tables.append(info, 10)
     tables.tier(info)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     tables.append(info, 10)
     with pytest.raises(ForeignCommitError):
         tables.tier(info)
@@ -84,12 +92,13 @@ def test_rows_of_somebody_else_are_accepted(tables):
     assert tables.known(info).snapshot_id == planned.known_id
     mend(tables, info)
     assert tables.tier(info).rows == 10
-    assert tables.lake_rows(info).num_rows == 21
+    assert tables.lake_rows(info).num_rows == 20
+    assert TableReader(tables.connection, info.path).scan(where="name = 'theirs'").count() == 1
     adopted = [each.summary.additional_properties.get(ADOPTED_KEY) for each in tables.lake(info).snapshots()]
-    assert [text is not None for text in adopted] == [False, False, True, False]
+    assert [text is not None for text in adopted] == [False, False, False, True, False]
 
 
-@pytest.mark.parametrize("offset", [0, 10**6])
+@pytest.mark.parametrize("offset", [0, 10**6, -3])
 def test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted(tables, offset):
     """Seen: adopted, then our own compaction merged the rows of one offset into a file that no scan read."""
     info = tables.create(buckets=1)
@@ -99,11 +108,28 @@ def test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted(ta
     foreign_append(tables, info, offset)
     before = tables.lake(info).current_snapshot().snapshot_id
     for attempt in (plan, mend):
-        with pytest.raises(ForeignCommitError, match=rf"bucket 0 has .*\b{offset}\b"):
+        with pytest.raises(ForeignCommitError, match=rf"bucket 0 has .* {offset}\b"):
             attempt(tables, info)
     assert tables.lake(info).current_snapshot().snapshot_id == before
     back(tables, info, 1)
     tables.append(info, 5)
+    tables.tier(info)
+    tables.check(info)
+
+
+def test_rows_of_somebody_else_in_a_bucket_that_was_never_tiered_are_not_accepted(tables):
+    """Its first records were still to come with these offsets."""
+    info = tables.create(buckets=1, partitioned_by=["month"])
+    tables.append(info, 3, "2013-01")
+    tables.tier(info)
+    tables.append(info, 3, "2013-02")
+    lake = tables.lake(info)
+    row = lake.scan().to_arrow().slice(0, 1)
+    at = row.schema.get_field_index("month")
+    lake.append(row.set_column(at, row.schema.field(at), pa.array(["2013-02"])))
+    with pytest.raises(ForeignCommitError, match=r"bucket 0 of partition 2013-02 has offsets still to come: 0\."):
+        mend(tables, info)
+    back(tables, info, 1)
     tables.tier(info)
     tables.check(info)
 
@@ -179,7 +205,7 @@ def test_without_any_snapshot_of_ours_the_files_must_agree(tables):
     for _ in range(2):
         tables.append(info, 10)
         tables.tier(info)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     lake = tables.lake(info)
     newest = lake.current_snapshot().snapshot_id
     for snapshot in lake.snapshots():
@@ -347,12 +373,12 @@ def test_a_repair_after_a_repair(tables):
     mend(tables, info)
     tables.append(info, 10)
     tables.tier(info)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     planned = plan(tables, info)
     assert planned.changed == ()
     mend(tables, info)
     assert tables.tier(info).rows == 0
-    assert tables.lake_rows(info).num_rows == 31
+    assert tables.lake_rows(info).num_rows == 30
 
 
 def test_a_lake_ahead_of_the_cluster_cannot_be_accepted(tmp_path):
@@ -386,7 +412,7 @@ def test_a_living_tierer_is_waited_for(tables):
     info = tables.create()
     tables.append(info, 10)
     tables.tier(info)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.05)
         assignment = enumerator.request(info.table_id)
@@ -401,11 +427,11 @@ def test_a_commit_in_between_is_not_passed_over(tables, monkeypatch):
     info = tables.create()
     tables.append(info, 10)
     tables.tier(info)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     real = lake_repair._commit
 
     def late(*arguments):
-        foreign_append(tables, info)
+        foreign_update(tables, info)
         return real(*arguments)
 
     monkeypatch.setattr(lake_repair, "_commit", late)
@@ -422,7 +448,7 @@ def test_partitions_that_only_the_lake_has_keep_their_offsets(tables):
     tables.append(info, 10, "2013-02")
     tables.tier(info)
     tables.connection.admin().drop_partition(info.path, {"month": "2013-01"}, lake=False)
-    foreign_append(tables, info)
+    foreign_update(tables, info)
     before = tables.known(info).offsets
     mend(tables, info)
     assert tables.known(info).offsets == before
