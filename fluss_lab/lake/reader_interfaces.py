@@ -86,10 +86,13 @@ class FileColumn:
         field_id: The id under which every file has it.
         named: Whether every file that has it calls it by its own name, and calls no other column so: only then may a
             reader that looks up statistics by name be given a filter on it.
+        inner_named: Whether every file that has it calls the fields within it, at any depth, by their own names: only then may
+            a reader that finds these by name read it.
     """
 
     field_id: int
     named: bool
+    inner_named: bool = True
 
 
 class LakeSource(ABC):

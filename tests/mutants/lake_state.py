@@ -149,6 +149,24 @@ LAKE_STATE = (
         (f"{IN_SNAPSHOT_FILES}::test_what_others_change_is_refused_though_the_layout_was_checked_before",),
     ),
     Mutant(
+        "fields_of_a_row_taken_to_be_called_as_ever", "P4", LAKE_TABLE,
+        "        ):\n            return False\n    return all(",
+        "        ):\n            break\n    return all(",
+        (f"{IN_SCHEMAS}::test_fields_that_others_write_otherwise_are_not_found_by_name",),
+    ),
+    Mutant(
+        "fields_that_others_added_lost_in_a_compaction", "P4", "fluss_lab/lake/iceberg/maintenance/compaction_task.py",
+        "        ours = [lake.schema().find_field(field.field_id) for field in target.schema.fields]\n",
+        "        ours = list(target.schema.fields)\n",
+        (f"{IN_SCHEMAS}::test_what_others_wrote_within_a_column_is_still_there_after_a_compaction",),
+    ),
+    Mutant(
+        "field_made_required_written_as_null", "P11", LAYOUT,
+        "        if (now := current[inner.field_id]).required and not inner.required:\n",
+        "        if (now := current[inner.field_id]).required and now.field_id < 0:\n",
+        (f"{IN_SCHEMAS}::test_a_field_made_required_inside_a_column_is_refused",),
+    ),
+    Mutant(
         "dropped_column_read_as_null", "P4", LAYOUT,
         "        _check_readable(f\"lake table {table.path}: column {field.name!r}\", field, current)\n    return layout",
         "        assert field is not None and current is not None\n    return layout",

@@ -24,7 +24,7 @@ from fluss_lab.read.union.read_parts import MOVED, Plan, Request
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.read.union.whole_files import Tails, WholeFiles, log_records, whole_files
 from fluss_lab.spark.session.spark_session import as_active
-from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
+from fluss_lab.spark.source.parquet_frame import file_fields, finds_fields, parquet_frame
 from fluss_lab.spark.source.spark_columns import jvm_columns
 from fluss_lab.spark.source.spark_types import wanted_schema
 from fluss_lab.spark.source.tail_files import TailFile
@@ -74,8 +74,8 @@ def keyed_read(session: SparkSession, scan: Scan, names: Sequence[str]) -> Keyed
     """Return what a scan of a primary-key table reads, if the JVM can read the files; None: tasks merge its buckets.
 
     Tasks do where there is more to it than files and offsets (a limit, an earlier moment within a file, deletes by other
-    engines, rows that neither lake nor log have alone), where the offsets are spread too widely, and where the plan did
-    not last: they plan again.
+    engines, rows that neither lake nor log have alone), where files may call fields within columns otherwise, where the offsets are
+    spread too widely, and where the plan did not last: they plan again.
 
     Args:
         session: Where the frame is to be.
@@ -88,6 +88,8 @@ def keyed_read(session: SparkSession, scan: Scan, names: Sequence[str]) -> Keyed
     if scan.limit is not None or (where is not None and _computes(where.predicate)):
         return None
     source, plan = scan.source, scan.plan()
+    if any(part.splits for part in plan.parts) and not finds_fields(source, names):
+        return None
     tails = _tails(session, source, plan, names)
     try:
         files = whole_files(source, plan, tails)

@@ -56,6 +56,17 @@ def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = Tr
     return T.StructType(fields)
 
 
+def finds_fields(source: TableSource, names: Sequence[str]) -> bool:
+    """Return whether Spark's reader finds what is within columns in the lake's files: that it finds by name.
+
+    Args:
+        source: The table, with rows in the lake.
+        names: The columns.
+    """
+    known = source.lake_source.file_columns()
+    return all(known[name].inner_named for name in names if name in known)
+
+
 def _misleads(dtype: T.DataType) -> bool:
     """Return whether a filter of a type that is pushed to files may lose rows.
 

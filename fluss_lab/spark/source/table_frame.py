@@ -36,7 +36,7 @@ from fluss_lab.spark.registration import ensure_registered
 from fluss_lab.spark.session.spark_session import as_active
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
-from fluss_lab.spark.source.parquet_frame import file_fields, parquet_frame
+from fluss_lab.spark.source.parquet_frame import file_fields, finds_fields, parquet_frame
 from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.spark_conditions import spark_condition
 from fluss_lab.spark.source.spark_types import allow_time, has_time, stored_schema, wanted_schema
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
     """Return a scan's rows as a DataFrame, in the table's own types and the scan's column order.
 
-    Where files and offsets are not enough to read a primary-key table (`keyed_frame`), its lake and log are merged by tasks,
-    bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no filter only the rows wanted are planned; with
-    both, or where others deleted rows in the lake, rows are sorted to give those that `Scan.to_arrow` gives.
+    Where files and offsets are not enough to read a primary-key table (`keyed_frame`), or files may call fields within its columns
+    by other names, lake and log are read by tasks, bucket by bucket; see `scan_by_tasks`. Of a log table, with a limit and no
+    filter only the rows wanted are planned; with both, or where others deleted rows in the lake, rows are sorted to give those that
+    `Scan.to_arrow` gives.
 
     Args:
         session: From `spark_session`: it maps columns of Parquet files by field id.
@@ -74,6 +75,8 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
         helpers += ["__bucket", OFFSET, *source.info.descriptor.partitioned_by]
     inner = list(dict.fromkeys([*names, *helpers]))
     if plan is None and (keyed := keyed_read(session, scan, inner)) is None:
+        return scan_by_tasks(session, scan)
+    if plan is not None and not _is_found(source, plan, inner):
         return scan_by_tasks(session, scan)
 
     def parts(schema: T.StructType) -> list[FramePart]:
@@ -120,6 +123,8 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
     plan = make_plan(source, parts, None, None)
     partitions = list(source.info.descriptor.partitioned_by)
     inner = list(dict.fromkeys([*log.columns, *SYSTEM_TYPES, *partitions]))
+    if not _is_found(source, plan, inner):
+        return changelog_by_tasks(session, log)
     frame = _frame(session, source.info, inner, partial(_log_table_frames, session, source, plan))
     columns = [F.lit("+A").alias(CHANGE_TYPE)]
     if partitions:
@@ -331,6 +336,11 @@ def _is_in_files(source: TableSource) -> bool:
         return source.storage.local_folder is not None
     except LakeNotConfiguredError:
         return source.info.is_log_table
+
+
+def _is_found(source: TableSource, plan: Plan, names: Sequence[str]) -> bool:
+    """Return whether Spark's own reader finds columns of a log table in the files of a plan."""
+    return not any(part.splits for part in plan.parts) or finds_fields(source, names)
 
 
 def scan_by_tasks(session: SparkSession, scan: Scan) -> DataFrame:

@@ -48,7 +48,8 @@ class CompactionScope:
     @staticmethod
     def of(compaction_id: str, target: WriteTarget, lake: Table) -> CompactionScope:
         """Return what the tasks of a table's compaction need."""
-        ours = list(target.schema.fields)
+        # Of a ROW with what others added within it, which files of theirs have.
+        ours = [lake.schema().find_field(field.field_id) for field in target.schema.fields]
         known = {field.field_id for field in ours}
         others = [field for field in lake.schema().fields if field.field_id not in known]
         split = len(ours) - len(SYSTEM_COLUMNS)

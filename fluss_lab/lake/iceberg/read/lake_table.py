@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,16 @@ from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import TABLE_ID_PROPERTY, LakeColumns
 from fluss_lab.lake.iceberg.table.pinned_table import pinned_properties
+from fluss_lab.lake.iceberg.table.type_mapping import inner_fields
 from fluss_lab.lake.reader_interfaces import FileColumn
 from fluss_lab.model import Schema, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema as LakeSchema
     from pyiceberg.table import Table
+    from pyiceberg.types import NestedField
 
 #: Snapshots whose file lists are kept: a scanner follows one, a union read and a seek use another two.
 SNAPSHOTS_KEPT: Final = 4
@@ -217,7 +221,8 @@ class LakeTable:
         found = {}
         for field in columns.layout.schema.fields:
             others = {pair for pair in known if pair[0] == field.field_id or pair[1].lower() == field.name.lower()}
-            found[field.name] = FileColumn(field.field_id, others <= {(field.field_id, field.name)})
+            is_named = others <= {(field.field_id, field.name)}
+            found[field.name] = FileColumn(field.field_id, is_named, _is_inner_named(field, lake.metadata.schemas))
         return found
 
     def pinned_properties(self, snapshot_id: int) -> dict[str, str] | None:
@@ -287,3 +292,21 @@ class LakeTable:
         return CorruptDataError(
             f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, another program removed it: {cause}"
         )
+
+
+def _is_inner_named(field: NestedField, schemas: Sequence[LakeSchema]) -> bool:
+    """Return whether no schema of a table calls a field within a column otherwise, or another one by its name."""
+    inner = inner_fields(field.field_type)
+    ours = {(each.field_id, each.name) for each in inner}
+    ids, names = {each.field_id for each in inner}, {each.name.lower() for each in inner}
+    for schema in schemas if inner else ():
+        try:
+            theirs = inner_fields(schema.find_field(field.field_id).field_type)
+        except ValueError:
+            continue  # of before the column was added
+        if any(
+            (each.field_id in ids or each.name.lower() in names) and (each.field_id, each.name) not in ours
+            for each in theirs
+        ):
+            return False
+    return all(_is_inner_named(each, schemas) for each in inner)

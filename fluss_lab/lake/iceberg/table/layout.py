@@ -211,8 +211,8 @@ def _spec(table: TableInfo, schema: Schema) -> PartitionSpec:
 def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
     """Return the layout of a table that exists and can still be written and read as it was made.
 
-    What another engine may have done without harm: rename a column, widen a type as Iceberg allows, add optional columns,
-    give a log table identifier fields.
+    What another engine may have done without harm: rename or move a column or a field within one, widen a type as Iceberg
+    allows, add optional ones, give a log table identifier fields.
 
     Raises:
         UnsupportedError: Anything else was changed; the text names it.
@@ -251,15 +251,19 @@ def _check_field(what: str, field: NestedField, current: Schema) -> None:
 
 
 def _check_type(what: str, field: NestedField, found: NestedField) -> None:
-    expected, current = inner_fields(field.field_type), inner_fields(found.field_type)
+    expected, current = inner_fields(field.field_type), {each.field_id: each for each in inner_fields(found.field_type)}
     if not expected and not holds(found.field_type, field.field_type):
         raise UnsupportedError(f"{what}: expected type {field.field_type}, found {found.field_type}; {_MEND}")
-    if [(inner.field_id, inner.name) for inner in expected] != [(inner.field_id, inner.name) for inner in current]:
+    ids = {inner.field_id for inner in expected}
+    added = [each for number, each in current.items() if number not in ids]
+    if not ids <= current.keys() or any(each.required for each in added):
         raise UnsupportedError(
             f"{what}: expected the fields of {field.field_type}, found those of {found.field_type}; {_MEND}"
         )
-    for inner, inner_found in zip(expected, current, strict=True):
-        _check_type(what, inner, inner_found)
+    for inner in expected:
+        if (now := current[inner.field_id]).required and not inner.required:
+            raise UnsupportedError(f"{what}: its field {inner.name!r} was made required; make it optional")
+        _check_type(what, inner, now)
 
 
 def same_schema(one: Schema, other: Schema) -> bool:

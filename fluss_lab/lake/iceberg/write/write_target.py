@@ -21,7 +21,7 @@ from pyiceberg.typedef import Record
 from fluss_lab.lake.format_interfaces import WriterInitContext
 from fluss_lab.lake.iceberg.files.parquet_output import StatisticsPlan
 from fluss_lab.lake.iceberg.table.layout import LakeLayout
-from fluss_lab.lake.iceberg.table.type_mapping import arrow_schema
+from fluss_lab.lake.iceberg.table.type_mapping import arrow_schema, wide_field
 from fluss_lab.model.config.lake_options import file_properties
 from fluss_lab.model.json_codec import Forms, decode, encode, to_plain
 from fluss_lab.model.names import partition_values
@@ -29,6 +29,7 @@ from fluss_lab.model.names import partition_values
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
+    from pyiceberg.types import NestedField
 
 VERSION: Final = 1
 #: Targets that a process keeps, of those used last: some kB each, of every table that a worker writes.
@@ -49,7 +50,8 @@ class WriteTarget:
 
     Attributes:
         location: The table's location.
-        schema: The columns that are written, user's then system, as they are called in the lake now. Those of a primary
+        schema: The columns that are written, user's then system, as they are called in the lake now; what is within them
+            as fluss_lab called it, since readers find it by its ids and Arrow casts it by its names. Those of a primary
             key are its identifier fields.
         spec: The partition spec.
         sort_order_id: Of ascending offsets; None when another engine replaced that order.
@@ -68,7 +70,7 @@ class WriteTarget:
     def of(layout: LakeLayout, lake: Table) -> WriteTarget:
         """Return the target of a lake table, by its layout as `checked_layout` returns it."""
         current = lake.schema()
-        fields = [current.find_field(field.field_id) for field in layout.schema.fields]
+        fields = [_written(field, current) for field in layout.schema.fields]
         schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)
         properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
         io_properties = file_properties({key: str(value) for key, value in lake.io.properties.items()})
@@ -209,6 +211,14 @@ def _is_quoted_whole(text: str) -> bool:
     except UnicodeDecodeError:
         return False
     return "%" not in text[-2:]
+
+
+def _written(field: NestedField, current: Schema) -> NestedField:
+    """Return a column of ours as it is written: called and typed as the lake has it, without what others added within it."""
+    found = current.find_field(field.field_id)
+    if found.field_type.is_primitive:
+        return found
+    return found.model_copy(update={"field_type": wide_field(field, current).field_type})
 
 
 def _sort_order_id(layout: LakeLayout, lake: Table) -> int | None:

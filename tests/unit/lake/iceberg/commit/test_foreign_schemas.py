@@ -13,6 +13,7 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.lake.iceberg.table.layout import checked_layout
 from tests.unit.lake.changelogs import Changelog, commit_files, state_of
 from tests.unit.lake.conftest import records
 from tests.unit.lake.rounds import KeyedLake
@@ -143,6 +144,12 @@ CHANGES = {
     "made optional": lambda update: update.make_column_optional("__offset"),
     "added": lambda update: update.add_column("extra", StringType()),
     "renamed inside": lambda update: update.rename_column(("s", "a"), "inner"),
+    "names exchanged inside": lambda update: update.rename_column(("s", "a"), "b0").rename_column(("s", "b"), "a"),
+    "moved inside": lambda update: update.move_first(("s", "b")),
+    "added inside": lambda update: update.add_column(("s", "extra"), StringType()),
+    "widened and renamed inside": lambda update: update.update_column(("s", "a"), LongType()).rename_column(
+        ("s", "b"), "title"
+    ),
     "system columns renamed": lambda update: update.rename_column("__offset", "o").rename_column("__timestamp", "t"),
 }
 
@@ -152,13 +159,15 @@ def test_what_somebody_changed_is_read_right(tables, rng, change):
     tables.write(rng)
     tables.change(CHANGES[change])
     tables.check(rng)
-    if change != "renamed inside":
-        # Of nested types the writer refuses another form.
-        tables.write(rng)
-        tables.check(rng)
+    tables.write(rng)
+    tables.check(rng)
+    tables.compact()
+    tables.check(rng)
+    as_others = tables.lake.load(tables.log).scan().to_arrow()
+    assert sorted(as_others["id"].to_pylist()) == list(range(tables.appended))
 
 
-@pytest.mark.parametrize("change", ["renamed", "widened"])
+@pytest.mark.parametrize("change", ["renamed", "widened", "renamed inside", "moved inside"])
 def test_files_rewritten_under_the_new_schema_are_read_right(tables, rng, change):
     """As others write them: by the lake's names, and in its types."""
     tables.write(rng)
@@ -168,6 +177,38 @@ def test_files_rewritten_under_the_new_schema_are_read_right(tables, rng, change
     tables.check(rng)
     tables.write(rng)
     tables.check(rng)
+
+
+def test_what_others_wrote_within_a_column_is_still_there_after_a_compaction(lake):
+    info = lake.table({"id": "int not null", "s": "row<a int, b string>"})
+    lake.commit(info, lake.write(info, records(pa.RecordBatch.from_pylist(
+        [{"id": number, "s": {"a": number, "b": "x"}} for number in range(5)], schema=info.schema.arrow_schema
+    ))))  # fmt: skip
+    with lake.load(info).update_schema() as update:
+        update.add_column(("s", "extra"), StringType()).rename_column(("s", "a"), "inner")
+    table = lake.load(info)
+    rows = [each | {"s": each["s"] | {"extra": f"e{each['id']}"}} for each in table.scan().to_arrow().to_pylist()]
+    table.overwrite(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    lake.commit(info, lake.write(info, records(pa.RecordBatch.from_pylist(
+        [{"id": number, "s": {"a": number, "b": "x"}} for number in range(5, 9)], schema=info.schema.arrow_schema
+    ), 5)))  # fmt: skip
+    Upkeep(lake, info).compact()
+    (_,) = state_of(lake, info)[(None, 0)].data
+    found = {row["id"]: row["s"] for row in lake.load(info).scan().to_arrow().to_pylist()}
+    assert found == {
+        number: {"inner": number, "b": "x", "extra": f"e{number}" if number < 5 else None} for number in range(9)
+    }
+
+
+def test_a_field_made_required_inside_a_column_is_refused(tables, rng):
+    tables.write(rng)
+    tables.change(lambda update: update.make_column_optional("__offset"))  # no harm
+    for info in tables.infos:
+        lake = tables.lake.load(info)
+        with lake.update_schema(allow_incompatible_changes=True) as update:
+            update._set_column_requirement(("s", "a"), required=True)
+        with pytest.raises(UnsupportedError, match="its field 'a' was made required; make it optional"):
+            checked_layout(info, tables.lake.load(info))
 
 
 def rewrite_as_the_lake_says(lake, info) -> None:
@@ -257,6 +298,28 @@ def test_names_that_others_write_otherwise_are_not_pushed_to_them(lake):
     with lake.load(info).transaction() as transaction:
         transaction.set_properties({"schema.name-mapping.default": mapping.model_dump_json()})
     assert not lake.storage.create_lake_source(info).file_columns()["plain"].named
+
+
+def test_fields_that_others_write_otherwise_are_not_found_by_name(lake):
+    info = lake.table(
+        {"s": "row<a int, b string>", "l": "array<row<a int>>", "m": "map<string, row<a int>>", "p": "row<a int>"}
+    )
+
+    def named() -> set[str]:
+        columns = lake.storage.create_lake_source(info).file_columns()
+        return {name for name, found in columns.items() if found.inner_named}
+
+    with lake.load(info).update_schema() as update:
+        update.add_column(("s", "extra"), StringType()).rename_column("p", "q")
+    assert named() >= {"s", "l", "m", "p"}
+    with lake.load(info).update_schema() as update:
+        update.rename_column(("l", "element", "a"), "b")
+        update.rename_column(("m", "value", "a"), "b")
+        update.rename_column(("q", "a"), "b")
+    assert named() & {"s", "l", "m", "p"} == {"s"}
+    with lake.load(info).update_schema() as update:
+        update.rename_column(("s", "extra"), "B")  # to Spark, that is `b`
+    assert named() & {"s", "l", "m", "p"} == set()
 
 
 def test_an_equality_delete_with_keys_beyond_the_type_is_named(lake):
