@@ -14,10 +14,19 @@ MANIFESTS = "fluss_lab/lake/iceberg/metadata/snapshot_files.py"
 IN_ROW_DELTA = "tests/unit/lake/iceberg/commit/test_row_delta.py"
 IN_REPLACE = "tests/unit/lake/iceberg/metadata/test_snapshot_builder.py"
 IN_COMPACTION_COMMIT = "tests/unit/lake/iceberg/maintenance/test_compaction_commit.py"
+IN_CONFLICTS = "tests/unit/tiering/round/test_tiering_conflicts.py"
 IN_COMMITS = "tests/unit/lake/iceberg/commit/test_commit_attempts.py"
 
 #: P2: each offset reaches the lake once; P3: a round is seen whole; P4: a union read equals the model.
 LAKE_COMMITS = (
+    Mutant(
+        "sequence_number_taken_that_another_branch_has",
+        "P6",
+        SNAPSHOT,
+        "        requirements.append(_AssertSameSequence(number=metadata.next_sequence_number()))\n",
+        "        requirements += []\n",
+        (f"{IN_CONFLICTS}::test_a_commit_to_another_branch_is_none_of_tiering_s_business",),
+    ),
     Mutant(
         "failed_commits_left_open",
         "P5",
@@ -175,8 +184,8 @@ LAKE_COMMITS = (
         "properties_of_others_overwritten",
         "P2",
         SNAPSHOT,
-        "if sets_properties and isinstance(lake.catalog, MetastoreCatalog):",
-        "if sets_properties and lake.catalog is None:",
+        "        if sets_properties:\n            requirements.append(",
+        "        if lake.catalog is None:\n            requirements.append(",
         (f"{IN_COMMITS}::test_a_property_that_others_set_in_between_is_not_lost",),
     ),
     Mutant(

@@ -289,6 +289,17 @@ class _AssertSameProperties(ValidatableTableRequirement):
             raise CommitFailedException("Requirement failed: the table's properties have changed")
 
 
+class _AssertSameSequence(ValidatableTableRequirement):
+    """No snapshot was made, of whichever branch, since the sequence numbers of those that are added were taken."""
+
+    type: Literal["fluss-assert-same-sequence"] = "fluss-assert-same-sequence"
+    number: int
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        if base_metadata is None or base_metadata.next_sequence_number() != self.number:
+            raise CommitFailedException("Requirement failed: another branch of the table was committed to meanwhile")
+
+
 def _requirements(lake: Table, sets_properties: bool) -> tuple[TableRequirement, ...]:
     """Return what must hold for a snapshot that was put together on top of a table as it was loaded."""
     metadata = lake.metadata
@@ -299,9 +310,11 @@ def _requirements(lake: Table, sets_properties: bool) -> tuple[TableRequirement,
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     ]
-    # A REST catalog knows no such requirement; there the last change of a property wins.
-    if sets_properties and isinstance(lake.catalog, MetastoreCatalog):
-        requirements.append(_AssertSameProperties(properties=dict(metadata.properties)))
+    # A REST catalog knows no such requirements: it looks at sequence numbers by itself, and the last change of a property wins.
+    if isinstance(lake.catalog, MetastoreCatalog):
+        requirements.append(_AssertSameSequence(number=metadata.next_sequence_number()))
+        if sets_properties:
+            requirements.append(_AssertSameProperties(properties=dict(metadata.properties)))
     return tuple(requirements)
 
 

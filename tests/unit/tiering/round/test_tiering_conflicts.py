@@ -71,6 +71,28 @@ def test_rows_of_somebody_else_stop_the_table(tables):
         tables.tier(info)
 
 
+def test_a_commit_to_another_branch_is_none_of_tiering_s_business(tables):
+    """Seen: the round took a sequence number that the branch had by then, and ended in `CommitOutcomeUnknownError`."""
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    lake = tables.lake(info)
+    lake.manage_snapshots().create_branch(lake.current_snapshot().snapshot_id, "trial").commit()
+
+    def append_to_branch():
+        lake = tables.lake(info)
+        lake.append(lake.scan().to_arrow().slice(0, 1), branch="trial")
+
+    for _ in range(2):
+        tables.append(info, 10)
+        assert tables.tier(info, executor=During(append_to_branch)).rows == 10
+    tables.check(info)
+    assert (
+        tables.lake(info).scan(snapshot_id=tables.lake(info).metadata.refs["trial"].snapshot_id).to_arrow().num_rows
+        == 12
+    )
+
+
 def test_a_lake_that_lost_the_known_snapshot_stops_the_table(tables):
     info = tables.create()
     for _ in range(2):
