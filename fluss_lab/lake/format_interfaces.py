@@ -374,6 +374,14 @@ class LakeCatalog(ABC):
             LakeTableExistsError: With `keep`: the new name is taken.
         """
 
+    def discard_table(self, path: TablePath, table_id: int) -> None:
+        """Drop the lake table of a creation that was not finished, as `drop_table`; one that has rows all the same is left alone.
+
+        Somebody may have written to a table that was taken over, and `create_table` leaves one of the same table id as it is. Here it
+        is dropped in any case: a format that can tell should look.
+        """
+        self.drop_table(path, table_id)
+
     @abstractmethod
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition that the cluster has dropped, in one commit of ours; doing it again is fine.

@@ -22,6 +22,18 @@ IN_LEADERSHIP = "tests/unit/server/coordinator/tablets/test_leadership.py"
 
 DDL = (
     Mutant(
+        "rows_of_others_dropped_with_a_creation_that_failed", "P13", "fluss_lab/lake/iceberg/catalog.py",
+        "        if _has_rows(lake):\n            _LOG.warning(",
+        "        if lake is None:\n            _LOG.warning(",
+        (f"{IN_LAKE_DDL}::test_rows_that_came_into_a_lake_table_while_it_was_created_stay",),
+    ),
+    Mutant(
+        "rows_of_others_dropped_with_a_creation_that_was_cut_off", "P13", LAKE_SIDE,
+        "        if row.state == lake_snapshots.MAKING:\n",
+        "        if row.state is None:\n",
+        (f"{IN_LAKE_DDL}::test_rows_that_came_into_a_lake_table_while_it_was_created_stay",),
+    ),
+    Mutant(
         "notification_lost_with_what_could_not_be_read", "P11", "fluss_lab/server/coordinator/tablets/retrying_notifier.py",
         "    return False\n",
         "    return True\n",

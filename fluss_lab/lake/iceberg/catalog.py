@@ -147,6 +147,21 @@ class IcebergLakeCatalog(LakeCatalog):
             ) from error
         remove_files(lake, self._entries, own_folders(self._access, path, lake))
 
+    def discard_table(self, path: TablePath, table_id: int) -> None:
+        """Drop the lake table of a creation that was not finished, as `drop_table`; one with snapshots of rows is left alone.
+
+        Raises:
+            UnavailableError: The catalog is locked or does not answer; try again.
+        """
+        try:
+            lake = self._access.load_table(path)
+        except TableNotFoundError:
+            return
+        if _has_rows(lake):
+            _LOG.warning("lake table %s has snapshots though its creation was not finished: left alone", path)
+            return
+        self.drop_table(path, table_id)
+
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete a dropped partition's rows in one commit: see `bucket_removal.drop_partition`."""
         drop_partition(self._access, self._entries, table, partition)
@@ -229,11 +244,16 @@ def _check_owner(table: TableInfo, lake: Table) -> None:
         )
 
 
+def _has_rows(lake: Table) -> bool:
+    """Return whether a table may have had rows: it has a snapshot beside the empty one that it may begin with."""
+    return not all(is_empty_start(snapshot) for snapshot in lake.metadata.snapshots)
+
+
 def _check_same(table: TableInfo, lake: Table, wanted: dict[str, str]) -> None:
     """Raise `LakeTableExistsError` unless the table could be the empty rest of a cut-off creation of this one."""
     layout = new_layout(table)
     differences = []
-    if not all(is_empty_start(snapshot) for snapshot in lake.metadata.snapshots):
+    if _has_rows(lake):
         differences.append(f"it has {len(lake.metadata.snapshots)} snapshot(s)")
     if not same_schema(lake.schema(), layout.schema):
         differences.append(f"its schema is {lake.schema()}")

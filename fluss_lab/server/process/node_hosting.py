@@ -80,6 +80,10 @@ class LazyLakeTables:
         """Drop or rename the lake table: see `LakeCatalog`."""
         self._load_once().drop_table(path, table_id, keep)
 
+    def discard_table(self, path: TablePath, table_id: int) -> None:
+        """Drop the lake table of a creation that was not finished: see `LakeCatalog`."""
+        self._load_once().discard_table(path, table_id)
+
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition: see `LakeCatalog`."""
         self._load_once().drop_partition(table, partition)

@@ -36,6 +36,9 @@ class LakeTables(Protocol):
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
         """Drop the lake table, or with `keep` rename it by its table id. A missing one, or another table's, is left."""
 
+    def discard_table(self, path: TablePath, table_id: int) -> None:
+        """Drop the lake table of a creation that was not finished; one that has rows all the same is left alone."""
+
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition, so that no round planned before can commit rows of it. May be repeated."""
 
@@ -112,9 +115,9 @@ class LakeTableDdl:
         self._ledger.set_state(info.table_id, info.path, lake_snapshots.LIVE)
 
     def unmake(self, info: TableInfo) -> None:
-        """Drop a lake table whose table could not be created. A failure leaves it noted as being created."""
+        """Discard a lake table whose table could not be created. A failure leaves it noted as being created."""
         try:
-            self.tables().drop_table(info.path, info.table_id, False)
+            self.tables().discard_table(info.path, info.table_id)
             self._ledger.set_state(info.table_id, info.path, None)
         except Exception:
             log.exception("event=lake_table_left table=%s id=%d", info.path, info.table_id)
@@ -187,7 +190,10 @@ class LakeTableDdl:
             self.tables().alter_table(self._catalog.table_by_id(row.table_id))
             self._ledger.set_state(row.table_id, row.path, lake_snapshots.LIVE)
             return
-        self.tables().drop_table(row.path, row.table_id, row.state == lake_snapshots.RENAMING)
+        if row.state == lake_snapshots.MAKING:
+            self.tables().discard_table(row.path, row.table_id)
+        else:
+            self.tables().drop_table(row.path, row.table_id, row.state == lake_snapshots.RENAMING)
         self._ledger.set_state(
             row.table_id, row.path, lake_snapshots.KEPT if row.state == lake_snapshots.RENAMING else None
         )

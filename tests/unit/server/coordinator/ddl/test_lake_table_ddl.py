@@ -2,7 +2,10 @@
 
 import json
 import threading
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from fluss_lab import errors, failpoints
@@ -20,18 +23,26 @@ LAKE = {"table.datalake.enabled": True}
 
 def lake_names(rig) -> list[str]:
     """Return the tables that the lake's own catalog lists."""
+    if not (rig.cluster.folder / "lake" / "catalog.db").exists():
+        return []
+    with closing(lake_catalog(rig)) as catalog:
+        return [name for _, name in catalog.list_tables("d")] if catalog.namespace_exists("d") else []
+
+
+def lake_catalog(rig):
+    """Return the lake's catalog, as somebody else opens it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     options = default_lake_options(rig.cluster.folder)
-    if not (rig.cluster.folder / "lake" / "catalog.db").exists():
-        return []
-    catalog = SqlCatalog(
+    return SqlCatalog(
         "fluss_lab", uri=options["datalake.iceberg.uri"], warehouse=options["datalake.iceberg.warehouse"]
-    )
-    try:
-        return [name for _, name in catalog.list_tables("d")] if catalog.namespace_exists("d") else []
-    finally:
-        catalog.close()
+    )  # fmt: skip
+
+
+@contextmanager
+def lake_table(rig):
+    with closing(lake_catalog(rig)) as catalog:
+        yield catalog.load_table("d.t")
 
 
 def ledger(rig: Rig) -> LakeLedger:
@@ -88,6 +99,35 @@ def test_what_a_crash_left_in_the_lake_is_cleared_by_the_next_creation(lake_rig)
     lake_rig.create(schema={"x": "int"}, properties=LAKE)
     assert lake_names(lake_rig) == ["t"]
     assert [row.state for row in ledger(lake_rig).tables()] == ["live"]
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True], ids=["failed", "cut off"])
+def test_rows_that_came_into_a_lake_table_while_it_was_created_stay(lake_rig, monkeypatch, is_cut_off):
+    """Seen: the lake table was dropped with all that somebody had written to it."""
+    ddl = lake_rig.cluster.node._coordinator._lifecycle._lake
+    create = ddl.tables().create_table
+
+    def create_and_write(info) -> None:
+        create(info)
+        row = {"a": 1, "p": "x", "__bucket": 0, "__offset": 0, "__timestamp": datetime.now(UTC)}
+        with lake_table(lake_rig) as table:
+            table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
+
+    monkeypatch.setattr(ddl.tables(), "create_table", create_and_write)
+    if is_cut_off:
+        monkeypatch.setattr(ddl, "unmake", lambda _info: None)
+    failpoints.arm("coordinator.ddl.after_lake", "error@1")
+    with pytest.raises(errors.InternalError):
+        lake_rig.create(properties=LAKE)
+    monkeypatch.undo()
+    if is_cut_off:
+        lake_rig.cluster.restart()
+    with pytest.raises(errors.LakeTableExistsError, match="it has 1 snapshot"):
+        lake_rig.create(properties=LAKE)
+    with lake_table(lake_rig) as table:
+        assert table.scan().to_arrow().num_rows == 1
+    lake_rig.create("other", properties=LAKE)
+    assert [row.path.table for row in ledger(lake_rig).tables()] == ["other"]
 
 
 def test_a_drop_cut_off_before_the_lake_is_finished_by_the_next_change(lake_rig):
