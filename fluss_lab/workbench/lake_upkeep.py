@@ -292,7 +292,9 @@ class LakeUpkeep:
 
         Args:
             dry_run: Only report which.
-            older_than: A duration. Younger files stay: another engine may have written them and commit them yet.
+            older_than: A duration. Younger files stay: another engine, or a change of the table that goes on (a partition that is
+                dropped, a column that is added), may have written them and commit them yet. Less than that takes is for tables
+                that nobody else changes meanwhile.
 
         Raises:
             InvalidPropertyError: No duration.
