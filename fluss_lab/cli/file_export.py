@@ -16,6 +16,7 @@ from fluss_lab import files
 from fluss_lab.cli.json_rows import json_line, json_objects, json_values
 from fluss_lab.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, StorageError
 from fluss_lab.interrupts import Held
+from fluss_lab.model.values.required_fields import as_written
 
 PARQUET: Final = "parquet"
 CSV: Final = "csv"
@@ -113,7 +114,7 @@ def _put_when_whole(target: Path) -> Iterator[Path]:
 
 def _parquet(rows: ReadRows, path: Path) -> int:
     with parquet.ParquetWriter(path, rows.schema, compression="zstd") as writer:
-        return _each(rows.to_batches(_ROWS), lambda batch: writer.write_batch(batch, row_group_size=_ROWS))
+        return _each(rows.to_batches(_ROWS), lambda batch: writer.write_batch(as_written(batch), row_group_size=_ROWS))
 
 
 def _json(rows: ReadRows, path: Path) -> int:

@@ -25,6 +25,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Held
 from fluss_lab.model.named_paths import absolute_path
+from fluss_lab.model.values.required_fields import as_written
 
 #: Rows of a row group: what DuckDB takes in a vectorized step, and 1/8 of what Spark does.
 ROW_GROUP_ROWS: Final = 122_880
@@ -212,7 +213,7 @@ def _write_file(schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: Path
     count = 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in batches:
-            writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+            writer.write_batch(as_written(batch), row_group_size=ROW_GROUP_ROWS)
             count += batch.num_rows
     files.fsync_path(path)
     return count

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
+from fluss_lab.model.values.required_fields import cast_column
 from tests.readers.lake_files import live_files
 
 

@@ -47,6 +47,16 @@ def test_parquet_is_read_back_as_it_was(tmp_path):
     assert parquet.read_table(tmp_path / "x").equals(TABLE)
 
 
+def test_a_null_row_with_a_not_null_field_is_written_to_parquet(tmp_path):
+    row = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    # As records have it: the field is null too.
+    column = pa.StructArray.from_arrays(
+        [pa.array([1, None], pa.int32())], fields=list(row), mask=pa.array([False, True])
+    )
+    assert export_rows(Rows(pa.table({"r": column})), tmp_path / "x", "parquet") == 2
+    assert parquet.read_table(tmp_path / "x").to_pylist() == [{"r": {"x": 1}}, {"r": None}]
+
+
 def test_json_lines(tmp_path):
     assert export_rows(Rows(TABLE), tmp_path / "x", "json") == 2
     first, second = map(json.loads, (tmp_path / "x").read_text("utf-8").splitlines())

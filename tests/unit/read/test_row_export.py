@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_lab import errors, files
+from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read import row_export
 from fluss_lab.read.row_export import arrow_stream, duckdb_relation, write_parquet
+from fluss_lab.read.table_reader import TableReader
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -149,6 +151,21 @@ def test_a_file_is_a_file(tmp_path):
     assert "25 rows" in repr(written)
     with pytest.raises(errors.InvalidRequestError, match="rows_per_file is for a folder"):
         write_parquet(Rows(25), tmp_path / "b.parquet", rows_per_file=3)
+
+
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_null_rows_with_not_null_fields_are_written(cluster, numbers, tmp_path, key):
+    row, connection = "row<x int not null, y binary(3) not null>", cluster.connection
+    path = TablePath("db", f"exported{next(numbers)}")
+    definition = make_descriptor({"id": "int", "r": row, "a": f"array<{row}>"}, primary_key=key)
+    connection.admin().create_table(path, definition)
+    some = {"x": 1, "y": b"abc"}
+    given = [{"id": 1, "r": None, "a": None}, {"id": 2, "r": some, "a": [some, None]}]
+    with connection.upsert_writer(path) if key else connection.append_writer(path) as writer:
+        (writer.upsert if key else writer.append)(given)
+    connection.admin().alter_table(path, add_columns={"late": row})
+    write_parquet(TableReader(connection, path).scan(), tmp_path / "a.parquet")
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [each | {"late": None} for each in given]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "out"])

@@ -26,8 +26,8 @@ from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids
+from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

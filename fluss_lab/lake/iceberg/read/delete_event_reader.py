@@ -22,7 +22,6 @@ from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
 from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.iceberg.write.delete_schema import (
     CHANGE_TYPE_ID,
@@ -32,6 +31,7 @@ from fluss_lab.lake.iceberg.write.delete_schema import (
     field_id_of,
 )
 from fluss_lab.model import ChangeType
+from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,7 +30,6 @@ from fluss_lab.lake.format_interfaces import (
     SYSTEM_FIELDS,
     TIMESTAMP_COLUMN,
 )
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import (
     arrow_field,
     arrow_ids,
@@ -41,6 +40,7 @@ from fluss_lab.lake.iceberg.table.type_mapping import (
     lake_field,
 )
 from fluss_lab.model import TableInfo
+from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -23,9 +23,9 @@ from fluss_lab.lake.iceberg.files.parquet_output import (
     choose_encodings,
     data_file,
 )
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
+from fluss_lab.model.values.required_fields import cast_column
 from fluss_lab.records import LogRecords, concat_records
 
 if TYPE_CHECKING:

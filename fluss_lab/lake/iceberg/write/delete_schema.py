@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
-from fluss_lab.lake.iceberg.table.required_fields import cast_column
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY, arrow_schema
 from fluss_lab.model import ChangeType
+from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
