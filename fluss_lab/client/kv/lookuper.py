@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
+from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.kv.lookup_codec import (
     BucketKeys,
     LookupCall,
@@ -94,6 +95,8 @@ class Lookuper(Closing):
         self._starting = threading.Lock()
         self._pool: WorkPool | None = None
         self._closed = False
+        #: What was learned where no server was asked.
+        self._newest_schema_id = info.schema_id
         connection.remember(info)
 
     def __repr__(self) -> str:
@@ -118,7 +121,8 @@ class Lookuper(Closing):
     @property
     def is_outdated(self) -> bool:
         """Return whether an answer came from a newer schema of the table than this lookuper's."""
-        return max(self._lookups.newest_schema_id, self._prefixes.newest_schema_id) > self._info.schema_id
+        calls = (self._lookups.newest_schema_id, self._prefixes.newest_schema_id)
+        return max(self._newest_schema_id, *calls) > self._info.schema_id
 
     def lookup(self, keys: object) -> pa.Table:
         """Return the row of each key, in the order of the keys; a key without a row has nulls in all columns.
@@ -222,6 +226,7 @@ class Lookuper(Closing):
     def _call(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
         """Return what there is for each part of the keys; parts in partitions that do not exist are left out."""
         if asked is None:
+            self._look_at_schema()
             return []
         attempts = self._connection.attempts(f"lookup in {self._info.path}")
         keys_max = KEYS_PER_CALL
@@ -229,6 +234,8 @@ class Lookuper(Closing):
             if self._closed:
                 raise InvalidRequestError(f"{attempts.what}: the lookuper is closed; open a new one")
             parts = list(self._parts(asked, call.key_columns, keys_max))
+            if not parts:
+                self._look_at_schema()
             leader_call: LeaderCall[BucketKeys, RowsFound] = LeaderCall(call.send, partial(_cut, keys_max), self._run)
             try:
                 return list(zip(parts, call_leaders(self._connection, parts, leader_call, attempts), strict=True))
@@ -241,6 +248,16 @@ class Lookuper(Closing):
                 # What was known of the partitions is outdated: one was dropped, and perhaps made again.
                 self._connection.forget_partitions(self._info)
                 attempts.wait_after(error, "the coordinator")
+
+    def _look_at_schema(self) -> None:
+        """Learn from the coordinator what no server is asked for: whether the table is there, and with which columns.
+
+        Raises:
+            TableNotFoundError: The table was dropped.
+        """
+        now = self._connection.table_info(self._info.path)
+        check_table_id(self._info.path, self._info.table_id, now.table_id)
+        self._newest_schema_id = max(self._newest_schema_id, now.schema_id)
 
     def _parts(self, asked: pa.RecordBatch, key_columns: Sequence[str], keys_max: int) -> Iterator[BucketKeys]:
         """Yield the keys by bucket, each with its position, in parts of one call at most."""

@@ -69,6 +69,27 @@ def test_columns_that_another_client_added_are_found(look, stranger, filled, ope
     assert look([{"id": 1, "again": 3}]).column_names == ["id", "v", "more", "again"]
 
 
+@pytest.mark.parametrize("keys", [[], [{"id": 1, "p": "nowhere"}]])
+@pytest.mark.parametrize("call", [Lookuper.lookup, Lookuper.prefix_lookup])
+def test_columns_are_those_of_now_where_no_server_is_asked(connection, stranger, make_table, keys, call):
+    columns = {"id": "bigint", "n": "int", "p": "string"}
+    info = make_table(columns, primary_key=["id", "n", "p"], bucket_key=["id"], partitioned_by=["p"])
+    whole = [each | {"n": 1} for each in keys] if call is Lookuper.lookup else keys
+
+    def look():
+        return connection.kept_lookupers.lookup(connection.lookuper, info.path, None, whole, call)
+
+    assert look().column_names == list(columns)
+    stranger.admin().alter_table(info.path, add_columns={"more": "string"})
+    assert look().column_names == [*columns, "more"]
+    stranger.admin().drop_table(info.path)
+    with pytest.raises(TableNotFoundError):
+        look()
+    make_table({"id": "bigint", "n": "int", "p": "string"}, name=info.path.table, primary_key=["id", "n", "p"],
+               bucket_key=["id"], partitioned_by=["p"])  # fmt: skip
+    assert look().column_names == list(columns)
+
+
 def test_a_table_that_another_client_made_anew_is_found(look, stranger, filled, make_table):
     look({"id": 1})
     stranger.admin().drop_table(filled.path)
