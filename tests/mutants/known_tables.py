@@ -22,6 +22,15 @@ KNOWN_TABLES = (
         (f"{IN_CATALOG}::test_every_change_by_another_connection_is_seen_at_once",),
     ),
     Mutant(
+        "committed_to_a_file_that_was_replaced", "P13", CATALOG,
+        "        if record.info[_IDENTITY] != _identity(name, file):\n",
+        "        if _IDENTITY not in record.info:\n",
+        (
+            f"{IN_CATALOG}::test_a_file_that_was_replaced_is_the_one_that_is_read_and_committed_to",
+            f"{IN_CATALOG}::test_a_file_that_is_gone_takes_no_commits_and_is_not_made",
+        ),
+    ),
+    Mutant(
         "one_table_for_all_who_load_it", "P4", CATALOG,
         "            return copy(known[1])\n",
         "            return known[1]\n",

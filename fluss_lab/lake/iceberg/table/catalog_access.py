@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     Updates = tuple[TableUpdate, ...]
 
 T = TypeVar("T")
+#: Where a pooled connection's record has the identity of its file.
+_IDENTITY: Final = "fluss_lab.file"
 #: Device and number of a catalog's file, and how often SQLite saw it change.
 _Version: TypeAlias = tuple[int, int, int]
 _LOG: Final = logging.getLogger(__name__)
@@ -367,7 +369,7 @@ def _load(name: str, properties: Mapping[str, str]) -> Catalog:
         plain, catalog = catalog, CachingSqlCatalog(name, **catalog.properties)
         plain.close()
     if database is not None:
-        _make_durable(catalog)
+        _set_up_file(name, catalog, database.absolute())
     return catalog
 
 
@@ -398,16 +400,45 @@ def sqlite_file(uri: str) -> Path | None:
     return Path(database) if database and database != ":memory:" else None
 
 
-def _make_durable(catalog: Any) -> None:
-    """Have SQLite sync the folder too when it deletes its journal: else a power loss could bring a commit's undoing back."""
+def _set_up_file(name: str, catalog: Any, file: Path) -> None:
+    """Have SQLite's connections be durable, and be those of the file that has its name.
+
+    SQLite syncs the folder too when it deletes its journal: else a power loss could bring a commit's undoing back. And a file
+    that was replaced (by a backup, say) lives on for whoever has it open: what is committed there nobody else ever sees.
+    """
     from sqlalchemy import event
+    from sqlalchemy.exc import DisconnectionError
 
-    def set_up(connection: Any, _record: Any) -> None:
+    def opening(*_: Any) -> None:
+        _identity(name, file)  # else SQLite would make an empty one
+
+    def opened(connection: Any, record: Any) -> None:
         connection.execute("PRAGMA synchronous=EXTRA")
+        record.info[_IDENTITY] = _identity(name, file)
 
-    event.listen(catalog.engine, "connect", set_up)
-    # Loading the catalog has opened a connection without it.
+    def taken(_connection: Any, record: Any, _fairy: Any) -> None:
+        if record.info[_IDENTITY] != _identity(name, file):
+            raise DisconnectionError(f"{file} was replaced")  # to SQLAlchemy: open another one
+
+    for moment, listener in (("do_connect", opening), ("connect", opened), ("checkout", taken)):
+        event.listen(catalog.engine, moment, listener)
+    # Loading the catalog has opened a connection without all that.
     catalog.engine.dispose()
+
+
+def _identity(name: str, file: Path) -> tuple[int, int]:
+    """Return device and number of a catalog's file.
+
+    Raises:
+        StorageError: It is not there.
+    """
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise StorageError(
+            f"lake catalog {name!r}: its file {file}: {error.strerror}; nothing was changed: restore it from a backup"
+        ) from error
+    return found.st_dev, found.st_ino
 
 
 def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:

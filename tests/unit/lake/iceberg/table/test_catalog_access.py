@@ -1,5 +1,7 @@
 """Access to a catalog: what is asked of it, and that a file that this machine does not have is not made by who only reads."""
 
+import os
+import shutil
 import socket
 import traceback
 
@@ -7,8 +9,8 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import event
 
-from fluss_lab.errors import FlussError, InvalidPropertyError, TableNotFoundError
-from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
+from fluss_lab.errors import FlussError, InvalidPropertyError, StorageError, TableNotFoundError
+from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, sqlite_file
 from fluss_lab.model import TablePath
 
 
@@ -62,6 +64,32 @@ def test_every_change_by_another_connection_is_seen_at_once(lake, table):
     other.catalog().drop_table(("db", "t"))
     with pytest.raises(TableNotFoundError):
         access.load_table(table.path)
+
+
+def test_a_file_that_was_replaced_is_the_one_that_is_read_and_committed_to(lake, table, tmp_path):
+    access = lake.storage.access
+    file = sqlite_file(lake.properties["uri"])
+    set_property(access, table.path, kept="1")
+    shutil.copy(file, tmp_path / "backup")
+    set_property(access, table.path, kept="2")
+    os.replace(tmp_path / "backup", file)
+    assert access.load_table(table.path).properties["kept"] == "1"
+    set_property(access, table.path, kept="3")
+    assert CatalogAccess(lake.properties).load_table(table.path).properties["kept"] == "3"
+
+
+def test_a_file_that_is_gone_takes_no_commits_and_is_not_made(lake, table):
+    access = lake.storage.access
+    file, before = sqlite_file(lake.properties["uri"]), access.load_table(table.path)
+    file.unlink()
+    with (
+        pytest.raises(StorageError, match=r"lake\.db: No such file.*nothing was changed"),
+        before.transaction() as change,
+    ):
+        change.set_properties({"lost": "yes"})
+    with pytest.raises(StorageError, match="restore it from a backup"):
+        access.load_table(table.path)
+    assert not file.exists()
 
 
 def test_who_changes_a_table_that_he_loaded_changes_no_other_s(lake, table):
