@@ -58,7 +58,7 @@ class UnionLooks:
     def union(self, rng: random.Random) -> None:
         """Read at a point: now, kept, a time, or a lake snapshot."""
         world = self._world
-        if (chosen := self._choose(rng)) is None:
+        if (chosen := self.choose(rng)) is None:
             return
         given, moment = chosen
         if moment.lost:
@@ -80,7 +80,7 @@ class UnionLooks:
     def moving(self, rng: random.Random) -> None:
         """Read while the table moves under the reader."""
         world = self._world
-        if (chosen := self._choose(rng)) is None:
+        if (chosen := self.choose(rng)) is None:
             return
         given, moment = chosen
         if not world.is_within_reach(moment):
@@ -95,7 +95,7 @@ class UnionLooks:
         try:
             for count in itertools.count():
                 if count == moves_after:
-                    self._disturb(rng)
+                    self.disturb(rng)
                 if (batch := next(batches, None)) is None:
                     break
                 found += plain(pa.Table.from_batches([batch], scan.schema))
@@ -111,12 +111,12 @@ class UnionLooks:
     def spark(self, rng: random.Random) -> None:
         """Read at a point in Spark, where the rows come in no order."""
         world = self._world
-        if (chosen := self._choose(rng)) is None or not world.is_within_reach(chosen[1]):
+        if (chosen := self.choose(rng)) is None or not world.is_within_reach(chosen[1]):
             return
         given, moment = chosen
         if world.without_records(moment):
             return
-        more, wanted, label = self._selection(rng, moment)
+        more, wanted, label = self.selection(rng, moment)
         names = [*rng.sample(moment.columns, rng.randint(1, len(moment.columns))), *SYSTEM]
         names += [name for name in world.kind.partitioned_by if name not in names]
         limit = rng.randint(0, 30) if rng.random() < 0.2 else None
@@ -124,8 +124,7 @@ class UnionLooks:
         expected = [{name: row[name] for name in names} for row in moment.rows() if wanted(row)][:limit]
         frame = scan.to_spark()
         found = plain(pa.table(frame.toArrow()))
-        partitions = world.kind.partitioned_by
-        found.sort(key=lambda row: ([row[name] for name in partitions], row["__bucket"], row["__offset"]))
+        found.sort(key=lambda row: (world.kind.partition(row) or "", row["__bucket"], row["__offset"]))
         same(f"union in Spark, {moment.label}, {label}, limit {limit}, {scan.read_point!r}", found, expected)
         if rng.random() < 0.3:
             assert frame.count() == len(expected)
@@ -141,20 +140,19 @@ class UnionLooks:
         names = [*rng.sample(names, len(names)), *world.kind.partitioned_by, "__bucket", "__offset"]
         names = list(dict.fromkeys(names))
         ours = plain(world.reader().scan(names).to_arrow())
-        partitions = world.kind.partitioned_by
         for name, engine in QUICK.items():
             rows = plain(engine(world.scene.audit.table()).select(names))
-            rows.sort(key=lambda row: ([row[each] for each in partitions], row["__bucket"], row["__offset"]))
+            rows.sort(key=lambda row: (world.kind.partition(row) or "", row["__bucket"], row["__offset"]))
             same(f"what {name} reads of the lake", ours, rows)
 
-    def _disturb(self, rng: random.Random) -> None:
+    def disturb(self, rng: random.Random) -> None:
         """Do what moves records, and lets go of files."""
         names = ["write", "tier", "tier_cut", "compact", "expire", "retain", "remote", "orphans", "restart"]
         names += ["foreign", "tier", "retain"] if rng.random() < 0.5 else ["expire", "expire_tags"]
         for name in rng.sample(names, rng.randint(1, 5)):
             self._world.take(Step(name, rng.randrange(1 << 30), 10))
 
-    def _choose(self, rng: random.Random) -> tuple[dict[str, Any], Moment] | None:
+    def choose(self, rng: random.Random) -> tuple[dict[str, Any], Moment] | None:
         world = self._world
         match rng.choice(["now", "now", "kept", "kept", "past", "past", "snapshot"]):
             case "now":
@@ -170,7 +168,7 @@ class UnionLooks:
 
     def _compare(self, rng: random.Random, given: dict[str, Any], moment: Moment) -> None:
         expected = moment.rows()
-        more, wanted, label = self._selection(rng, moment)
+        more, wanted, label = self.selection(rng, moment)
         names = rng.sample([*moment.columns, *SYSTEM], rng.randint(1, len(moment.columns) + 3))
         with_source = rng.random() < 0.2
         limit = rng.randint(0, len(expected) + 2) if rng.random() < 0.2 else None
@@ -195,7 +193,7 @@ class UnionLooks:
                 return plain(pa.Table.from_batches(scan.to_batches(rng.choice([1, 7, 1000])), scan.schema))
         return plain(pa.Table.from_pandas(scan.to_pandas(), scan.schema, preserve_index=False))
 
-    def _selection(self, rng: random.Random, moment: Moment) -> tuple[dict[str, Any], Condition, str]:
+    def selection(self, rng: random.Random, moment: Moment) -> tuple[dict[str, Any], Condition, str]:
         chosen = rng.random()
         if chosen < 0.4:
             text, wanted = condition(rng, self._world, moment)
@@ -207,8 +205,8 @@ class UnionLooks:
         names = sorted({place[0] for place in moment.stops if place[0] is not None and moment.stops[place]})
         if chosen < 0.7 and names:
             partitions = rng.sample(names, rng.randint(1, len(names)))
-            column = self._world.kind.partitioned_by[0]
-            return {"partitions": partitions}, lambda row: row[column] in partitions, f"partitions {partitions}"
+            name_of = self._world.kind.partition
+            return {"partitions": partitions}, lambda row: name_of(row) in partitions, f"partitions {partitions}"
         return {}, lambda _: True, "all"
 
 

@@ -14,7 +14,9 @@ STEPS = 24
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["log", "log_parts", "pk", "pk_parts", "pk_prefix", "pk_nested"])
+@pytest.mark.parametrize(
+    "kind", ["log", "log_parts", "log_edges", "pk", "pk_parts", "pk_prefix", "pk_nested", "pk_edges"]
+)
 def test_all_readers_agree_with_the_model(seed, kind):
     Walker(kind).check(random_program(random.Random(seed), STEPS), shrink_s=120)
 

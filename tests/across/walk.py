@@ -12,6 +12,7 @@ from typing import Any, Final
 from tests.across.log_looks import LogLooks
 from tests.across.looks import UnionLooks
 from tests.across.program import Program, Step, shrunk, to_text
+from tests.across.row_looks import RowLooks
 from tests.across.world import World
 
 #: What changes a table, and how often.
@@ -23,6 +24,8 @@ CHANGES: Final[Mapping[str, int]] = {
     "retain": 4,
     "remote": 3,
     "keep": 5,
+    "hold": 2,
+    "poll": 4,
     "compact": 3,
     "expire": 2,
     "expire_tags": 1,
@@ -37,6 +40,7 @@ CHANGES: Final[Mapping[str, int]] = {
     "audit": 1,
 }
 UNION: Final = ("union", "moving", "peers", "spark")
+ROWS: Final = ("lookup", "prefix", "history", "pages", "first")
 LOG: Final = ("replay", "net", "diff", "seek", "scanner", "too_early", "spark_log")
 #: What compares, and how often.
 LOOKS: Final[Mapping[str, int]] = {
@@ -49,6 +53,11 @@ LOOKS: Final[Mapping[str, int]] = {
     "seek": 2,
     "scanner": 2,
     "too_early": 1,
+    "lookup": 2,
+    "prefix": 1,
+    "history": 2,
+    "pages": 2,
+    "first": 1,
 }
 #: Those that need a Spark session.
 SPARK_LOOKS: Final[Mapping[str, int]] = {"spark": 2, "spark_log": 2}
@@ -112,7 +121,7 @@ class Walker:
             ProgramError: A step failed.
         """
         world = World(self._kind, self._sort, spark=self._spark, lake=self._lake)
-        union, log = UnionLooks(world), LogLooks(world)
+        union, log, rows = UnionLooks(world), LogLooks(world), RowLooks(world)
         try:
             for number, step in enumerate(program):
                 try:
@@ -120,6 +129,8 @@ class Walker:
                         self._more[step.name](world, random.Random(step.seed))
                     elif step.name in UNION:
                         getattr(union, step.name)(random.Random(step.seed))
+                    elif step.name in ROWS:
+                        getattr(rows, step.name)(random.Random(step.seed))
                     elif step.name in LOG:
                         getattr(log, step.name)(random.Random(step.seed))
                     else:

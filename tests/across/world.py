@@ -19,6 +19,7 @@ from fluss_lab.model import LakeSnapshot, TableBucket
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.across.held_scanners import SCANNING, HeldScanners
 from tests.across.oracle import Moment, first_at
 from tests.across.program import Step
 from tests.across.sizes import small_sizes
@@ -117,11 +118,13 @@ class World:
         self.snapshots: dict[int, Moment] = {}
         self.firsts: dict[Place, int] = {}
         self._known: dict[str, Any] = {}
+        self.scanners = HeldScanners(self)
         self.follow()
         self._sizes.__enter__()
 
     def close(self) -> None:
         self._sizes.__exit__(None, None, None)
+        self.scanners.close()
         self.cluster.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -240,7 +243,10 @@ class World:
         self.scene.rng = self.history.rng = random.Random(step.seed)
         self.changed()
         try:
-            getattr(self, f"_{step.name}")(step)
+            if step.name in SCANNING:
+                getattr(self.scanners, step.name)(self.scene.rng)
+            else:
+                getattr(self, f"_{step.name}")(step)
         finally:
             self.changed()
 
@@ -384,10 +390,9 @@ class World:
             or any(ends.get(place, 0) < len(log.events) for place, log in self.logs.items() if place[0] == name)
         ):
             self.lost_ms = self.clock.now_ms()
-        values = {self.kind.partitioned_by[0]: name}
-        self.cluster.connection.admin().drop_partition(
-            history.path, values, name in history.frozen, lake=lake, discard_untiered=True
-        )
+        values, is_dropped = history.partition_values(name), name in history.frozen
+        admin = self.cluster.connection.admin()
+        admin.drop_partition(history.path, values, is_dropped, lake=lake, discard_untiered=True)
         history.model.drop_partition(name)
         history.frozen.discard(name)
         if not lake:

@@ -24,7 +24,9 @@ from tests.across.world import SORTS
 from tests.crash.kinds import KINDS
 
 #: Kinds that between them have all that matters to a reader.
-USUAL = ("log", "log_parts", "pk", "pk_parts", "pk_prefix", "pk_versioned", "pk_tricky")
+USUAL = (
+    "log", "log_parts", "log_edges", "pk", "pk_parts", "pk_prefix", "pk_versioned", "pk_tricky", "pk_edges",
+)  # fmt: skip
 
 
 def main() -> None:

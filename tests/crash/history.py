@@ -139,9 +139,7 @@ class History:
             return False
         name = self.rng.choice(partitions)
         self.read()
-        self.connection.admin().drop_partition(
-            self.path, {self.kind.partitioned_by[0]: name}, lake=lake, discard_untiered=True
-        )
+        self.connection.admin().drop_partition(self.path, self.partition_values(name), lake=lake, discard_untiered=True)
         self.model.drop_partition(name)
         if lake:
             self.logs = {place: log for place, log in self.logs.items() if place[0] != name}
@@ -149,9 +147,13 @@ class History:
             self.frozen.add(name)
         return True
 
+    def partition_values(self, name: str) -> Row:
+        """Return the values of the partition columns of a partition."""
+        return dict(zip(self.kind.partitioned_by, name.split("$"), strict=True))
+
     def _row(self) -> Row:
         row = self.kind.row(self.rng)
-        while row.get("p") in self.frozen:
+        while self.kind.partition(row) in self.frozen:
             row = self.kind.row(self.rng)
         return row | {name: self.kind.added_value(self.rng) for name in self.added}
 
@@ -175,7 +177,7 @@ class History:
         self.model.upsert(rows, 0)
 
     def _delete(self, keys: list[Row]) -> None:
-        held = [key for key in keys if key.get("p") not in self.frozen]
+        held = [key for key in keys if self.kind.partition(key) not in self.frozen]
         if not held:
             return
         with self.connection.upsert_writer(self.path) as writer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -41,6 +42,22 @@ _NESTED: Final[dict[str, Value]] = {
     f"row<r {INNER} not null, s string>": lambda rng: {"r": _NESTED[INNER](rng), "s": rng.choice([None, "", "a"])},
     "array<int>": lambda rng: rng.choice([[], [None], [1, 2]]),
 }
+#: Values at the edges of their types, for kinds that ask for them. (-0.0 and NaN are not equal to themselves as Python compares.)
+EDGES: Final[dict[str, Value]] = {
+    "bigint": lambda rng: rng.choice([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]),
+    "string": lambda rng: rng.choice(["", "\0", "a", "a\0b", " a", "A", "%", "'", '"', "\\", "\n", "é", "e\u0301", "\uffff", "\U0001f600", "x" * 300]),
+    "bytes": lambda rng: rng.choice([b"", b"\0", b"a", b"a\0", b"\xff" * 20]),
+    "date": lambda rng: rng.choice([date.min, date(1582, 10, 10), date(1969, 12, 31), date(1970, 1, 1), date.max]),
+    "time(6)": lambda rng: rng.choice([time.min, time(12, 0, 0, 1), time.max]),
+    "timestamp(3)": lambda rng: rng.choice([datetime(1, 1, 1), _EPOCH, datetime(2024, 3, 31, 2, 30), datetime(9999, 12, 31, 23, 59, 59, 999_000)]),
+    "timestamp(6)": lambda rng: rng.choice([datetime(1, 1, 1), datetime(1582, 10, 10, microsecond=1), _EPOCH, datetime(9999, 12, 31, 23, 59, 59, 999_999)]),
+    "timestamp_ltz(6)": lambda rng: rng.choice([datetime(1, 1, 2), datetime(2024, 10, 27, 1, 30), datetime(9999, 12, 30)]).replace(tzinfo=UTC),
+    "decimal(38,10)": lambda rng: rng.choice([Decimal("9" * 28 + "." + "9" * 10), Decimal("-0.0000000001"), Decimal(0)]),
+    "double": lambda rng: rng.choice([math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 0.1]),
+    "float": lambda rng: rng.choice([math.inf, -math.inf, 1.401298464324817e-45, 0.25]),
+}  # fmt: skip
+#: Values of partition columns: of two, and of characters that folders and addresses give a meaning.
+PARTITIONS: Final = {"p": ("p1", "p2", "p3"), "q": ("x", "x y", "ü=/%")}
 #: Types that may be a primary key of a lake-enabled table.
 KEY_TYPES: Final = tuple(each for each in VALUES if each not in {"double", "float"})
 #: Those of them that Iceberg does not bucket by.
@@ -60,6 +77,8 @@ class Kind:
     nulls: float = 0.2
     #: Of columns that are added later.
     added: str = "string"
+    #: By type, where they are others than `VALUES`.
+    values: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def is_keyed(self) -> bool:
@@ -81,8 +100,12 @@ class Kind:
 
     def _value(self, rng: random.Random, name: str) -> Any:
         if name in self.partitioned_by:
-            return rng.choice(["p1", "p2", "p3"])
-        return (VALUES | _NESTED)[self.columns[name]](rng)
+            return rng.choice(PARTITIONS[name])
+        return {**VALUES, **_NESTED, **self.values}[self.columns[name]](rng)
+
+    def partition(self, row: Row) -> str | None:
+        """Return the name of a row's partition."""
+        return "$".join(row[name] for name in self.partitioned_by) or None
 
     def added_value(self, rng: random.Random) -> Any:
         """Return a value of a column that was added."""
@@ -100,7 +123,15 @@ KINDS: Final[dict[str, Kind]] = {
     "log_parts": Kind({"id": "bigint", "p": "string", **_OTHERS}, partitioned_by=("p",)),
     "log_types": Kind({f"c{number}": each for number, each in enumerate(VALUES)}),
     "log_nested": Kind({f"c{number}": each for number, each in enumerate(_NESTED)}, nulls=0.4, added=INNER),
+    "log_edges": Kind(
+        {"q": "string", **{f"c{number}": each for number, each in enumerate(EDGES)}, "p": "string"},
+        bucket_key=("c1",), partitioned_by=("p", "q"), values=EDGES,
+    ),
     "pk": Kind({"id": "bigint", **_OTHERS}, ("id",)),
+    "pk_edges": Kind(
+        {"k": "string", "q": "string", "n": "bigint", "p": "string", **{f"c{number}": each for number, each in enumerate(EDGES)}},
+        ("k", "q", "n", "p"), ("k",), partitioned_by=("p", "q"), values=EDGES,
+    ),
     "pk_nested": Kind(
         {"id": "bigint", **{f"c{number}": each for number, each in enumerate(_NESTED)}}, ("id",), nulls=0.4, added=INNER
     ),

@@ -113,17 +113,20 @@ def tiered(table: Table, snapshot: Snapshot | None) -> dict[Place, dict[str, Any
     """Return what is told of each bucket in a snapshot, or in the newest before it that tells."""
     if snapshot is None:
         return {}
-    dropped = set()
+    dropped: set[str] = set()
+    found: dict[Place, dict[str, Any]] = {}
     # By age: an expiry may have taken the ones in between.
     for each in sorted(table.metadata.snapshots, key=lambda found: -(found.sequence_number or 0)):
         summary = each.summary.additional_properties if each.summary is not None else {}
         if (each.sequence_number or 0) > (snapshot.sequence_number or 0):
             continue
         if (told := summary.get("fluss-bucket-offset")) is not None:
-            return {place: entry for place, entry in _entries(told).items() if place[0] not in dropped}
+            found = {place: entry for place, entry in _entries(told).items() if place[0] not in dropped} | found
+            if "fluss-bucket-offset-since" not in summary:
+                return found
         if (name := summary.get("fluss-dropped-partition")) is not None:
             dropped.add(name)
-    return {}
+    return found
 
 
 def _entries(text: str) -> dict[Place, dict[str, Any]]:
