@@ -417,7 +417,8 @@ class ClusterClient(Closing):
             try:
                 used = self._coordinator_address()
                 return call(self._link(used).coordinator)
-            except AuthenticationError:
+            except (AuthenticationError, UnsupportedError):
+                # After a restart the port may be another server's, of the same cluster too: a tablet server knows no such calls.
                 if self._locate_again() == used:
                     raise
             except (UnavailableError, OSError) as error:

@@ -19,8 +19,10 @@ from fluss_lab.errors import (
     InvalidRequestError,
     ServerUnavailableError,
     TableNotFoundError,
+    UnsupportedError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath
+from fluss_lab.testing import EmbeddedCluster
 
 
 def free_port() -> int:
@@ -100,6 +102,18 @@ def test_a_new_token_is_picked_up(shared_cluster):
     places = [ServerAddress(address.host, address.port, "old"), address]
     with Connection(lambda: places.pop(0) if len(places) > 1 else places[0]) as connection:
         assert isinstance(connection.admin().databases(), list)
+
+
+def test_a_tablet_server_on_the_old_port_is_not_taken_for_the_coordinator():
+    """A restart may give the coordinator's port to one of the tablet servers, whose token is the same."""
+    with EmbeddedCluster(lake=False, tablet_servers=2) as cluster:
+        address = cluster.address
+        other = ServerAddress(*cluster._local.nodes[0].address, address.token)
+        places = [other, address]
+        with Connection(lambda: places.pop(0) if len(places) > 1 else places[0]) as connection:
+            assert isinstance(connection.admin().databases(), list)
+        with Connection(lambda: other) as connection, pytest.raises(UnsupportedError, match="does not know the call"):
+            connection.admin().databases()
 
 
 def test_close_ends_calls_that_wait():
