@@ -27,8 +27,8 @@ def cast_column(column: Column, dtype: pa.DataType) -> Column:
     if not _has_required(column.type):
         return column.cast(dtype)
     if isinstance(column, pa.Array):
-        return _filled(column, _none_of(len(column)), dtype).cast(dtype)
-    chunks = [_filled(chunk, _none_of(len(chunk)), dtype) for chunk in column.chunks]
+        return _fill(column, _none_of(len(column)), dtype).cast(dtype)
+    chunks = [_fill(chunk, _none_of(len(chunk)), dtype) for chunk in column.chunks]
     return pa.chunked_array(chunks, column.type).cast(dtype)
 
 
@@ -56,7 +56,7 @@ def _is_list(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 
-def _filled(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
+def _fill(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
     """Return an array filled.
 
     Args:
@@ -73,7 +73,7 @@ def _filled(array: pa.Array, hidden: pa.Array, target: pa.DataType) -> pa.Array:
         fields = _filled_fields(array, pc.or_(hidden, array.is_null()), target)
         return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=array.is_null())
     inner = _inner(array)
-    return _around(array, array.buffers()[0], _filled(inner, _none_of(len(inner)), _inner_type(target)))
+    return _around(array, array.buffers()[0], _fill(inner, _none_of(len(inner)), _inner_type(target)))
 
 
 def _filled_fields(array: pa.StructArray, hidden: pa.Array, target: pa.DataType) -> list[pa.Array]:
@@ -81,7 +81,7 @@ def _filled_fields(array: pa.StructArray, hidden: pa.Array, target: pa.DataType)
     for place, field in enumerate(array.type):
         inner = array.field(place)
         if not field.nullable or _has_required(field.type):
-            inner = _filled(inner, hidden, target.field(place).type)
+            inner = _fill(inner, hidden, target.field(place).type)
         if not field.nullable and inner.null_count and not pc.any(pc.and_not(inner.is_null(), hidden)).as_py():
             inner = _all_valid(inner)
         found.append(inner)

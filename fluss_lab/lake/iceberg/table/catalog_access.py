@@ -409,18 +409,18 @@ def _set_up_file(name: str, catalog: Any, file: Path) -> None:
     from sqlalchemy import event
     from sqlalchemy.exc import DisconnectionError
 
-    def opening(*_: Any) -> None:
+    def check_file(*_: Any) -> None:
         _identity(name, file)  # else SQLite would make an empty one
 
-    def opened(connection: Any, record: Any) -> None:
+    def note_file(connection: Any, record: Any) -> None:
         connection.execute("PRAGMA synchronous=EXTRA")
         record.info[_IDENTITY] = _identity(name, file)
 
-    def taken(_connection: Any, record: Any, _fairy: Any) -> None:
+    def check_connection(_connection: Any, record: Any, _fairy: Any) -> None:
         if record.info[_IDENTITY] != _identity(name, file):
             raise DisconnectionError(f"{file} was replaced")  # to SQLAlchemy: open another one
 
-    for moment, listener in (("do_connect", opening), ("connect", opened), ("checkout", taken)):
+    for moment, listener in (("do_connect", check_file), ("connect", note_file), ("checkout", check_connection)):
         event.listen(catalog.engine, moment, listener)
     # Loading the catalog has opened a connection without all that.
     catalog.engine.dispose()

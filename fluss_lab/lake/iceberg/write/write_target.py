@@ -70,7 +70,7 @@ class WriteTarget:
     def of(layout: LakeLayout, lake: Table) -> WriteTarget:
         """Return the target of a lake table, by its layout as `checked_layout` returns it."""
         current = lake.schema()
-        fields = [_written(field, current) for field in layout.schema.fields]
+        fields = [_lake_field(field, current) for field in layout.schema.fields]
         schema = Schema(*fields, identifier_field_ids=layout.schema.identifier_field_ids)
         properties = {key: value for key, value in lake.properties.items() if key.startswith(_WRITE_PREFIX)}
         io_properties = file_properties({key: str(value) for key, value in lake.io.properties.items()})
@@ -213,7 +213,7 @@ def _is_quoted_whole(text: str) -> bool:
     return "%" not in text[-2:]
 
 
-def _written(field: NestedField, current: Schema) -> NestedField:
+def _lake_field(field: NestedField, current: Schema) -> NestedField:
     """Return a column of ours as it is written: called and typed as the lake has it, without what others added within it."""
     found = current.find_field(field.field_id)
     if found.field_type.is_primitive:
