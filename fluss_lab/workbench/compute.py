@@ -131,7 +131,7 @@ class Compute:
             ConnectionClosedError: The lab was closed.
         """
         from fluss_lab.spark.session.jvm_launch import is_alive
-        from fluss_lab.spark.session.spark_session import spark_session
+        from fluss_lab.spark.session.spark_session import activate_where_none_is, spark_session
 
         self._connection.check_open("Spark is not started")
         with self._lock:
@@ -140,6 +140,7 @@ class Compute:
                     self._session = spark_session(
                         master=self._master, config=self._config, class_archive=self._has_class_archive
                     )
+            activate_where_none_is(self._session)
             return self._session
 
     def executor(self, storage: LakeStorage, pool: str) -> SparkTieringExecutor:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -389,6 +390,22 @@ def test_a_read_of_another_session_leaves_the_active_one_alone(lab):
     assert one(lab.sql("select count(*) from nyc.nothing", session=other)) == (0,)
     active = getattr(lab.spark._jvm, SESSION_CLASS).getActiveSession()
     assert active.get().equals(lab.spark._jsparkSession)
+
+
+def test_frames_are_written_and_streamed_in_any_thread(lab, tmp_path):
+    """A thread of Python has one of the JVM, without an active session, and so has the main one after an interrupt."""
+    copy = lab.create_table("nyc.copied", {"id": "int", "delay": "int"})
+
+    def work():
+        rows = lab.sql("select id, delay from nyc.log")
+        rows.write.format("fluss").option("table", "nyc.copied").option("staging", str(tmp_path)).mode("append").save()
+        stream = lab["nyc.log"].stream(start="earliest").writeStream.format("fluss").option("table", "nyc.copied")
+        query = stream.option("checkpointLocation", str(tmp_path / "stream")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+    assert copy.count() == 2 * lab["nyc.log"].count()
 
 
 def test_variables_of_a_statement_move_no_name(lab):

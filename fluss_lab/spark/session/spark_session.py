@@ -207,6 +207,19 @@ def as_active(session: SparkSession) -> Iterator[None]:
             kind.clearActiveSession()
 
 
+def activate_where_none_is(session: SparkSession) -> None:
+    """Have a session be the active one of the JVM's thread, if that has none.
+
+    Spark looks there for the source by which a frame is written or streamed. Each thread of Python has one of the JVM, which
+    begins without; and so does the one that takes its place after an interrupt cut a call off.
+
+    Cost: two calls of the JVM, some 0.5 ms.
+    """
+    kind = getattr(session._jvm, SESSION_CLASS)
+    if not kind.getActiveSession().isDefined():
+        kind.setActiveSession(session._jsparkSession)
+
+
 def _active() -> SparkSession | None:
     """Return the session of this process, if there is a living one; pyspark is not imported for the question."""
     if "pyspark.sql" not in sys.modules:

@@ -150,9 +150,10 @@ def checks(folder: Path, connection: Connection | None = None) -> Iterator[Check
 def _folder_trouble(connection: Connection) -> str | None:
     """Return why the folder of a lab that is open is not the one at its path; None: it is, or its server does not say."""
     try:
-        described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        once = connection.attempts("describe the cluster", 0)  # the check of the server waits for one that is away
+        described = connection.coordinator(once).describe_cluster(pb.DescribeClusterRequest())
     except FlussError:
-        return None  # the check of the server reports it
+        return None
     return described.folder_trouble if described.HasField("folder_trouble") else None
 
 
