@@ -152,7 +152,7 @@ class Storm:
                 return
             except TieringInProgressError:
                 assert time.monotonic() < deadline_s
-                time.sleep(0.05)
+                threading.Event().wait(0.05)
 
     def keep(self, action: Callable[[TableMaintenance], object]) -> None:
         """Do something for the shape of a table; a call before that was left behind may hold it still."""
