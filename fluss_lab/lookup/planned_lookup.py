@@ -152,7 +152,7 @@ class PlannedLookup(LookupFunction):
         point = ReadPoint.from_json(text)
         self._connection = self._connect()
         source = TableSource(self._connection, self.plan.table, None)
-        source.check_table(point.path, point.table_id, "read point")
+        source.check_table(point.path, point.table_id, point.created_ms, "read point")
         return source, point
 
     def _type_keys(self, keys: pa.RecordBatch) -> pa.RecordBatch:

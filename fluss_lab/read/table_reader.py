@@ -194,7 +194,7 @@ class TableReader:
     def _source_at(self, point: ReadPoint) -> TableSource:
         """Return the table with the columns that it had at a read point."""
         source = self._source
-        source.check_table(point.path, point.table_id, "read point")
+        source.check_table(point.path, point.table_id, point.created_ms, "read point")
         if point.schema_id == self.info.schema_id:
             return source
         schema = source.connection.schema(self.info, point.schema_id)

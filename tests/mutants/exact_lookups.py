@@ -138,7 +138,7 @@ EXACT_LOOKUPS = (
     ),
     Mutant(
         "points_of_other_tables_looked_up_at", "P13", PLANNED,
-        '        source.check_table(point.path, point.table_id, "read point")\n', "",
+        '        source.check_table(point.path, point.table_id, point.created_ms, "read point")\n', "",
         (f"{IN_TABLE}::test_a_point_of_another_table_is_refused_in_tasks",),
     ),
     Mutant(

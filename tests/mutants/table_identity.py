@@ -7,6 +7,12 @@ POSITIONS = "fluss_lab/client/log/scanner_buckets.py"
 
 TABLE_IDENTITY = (
     Mutant(
+        "points_and_seeks_of_another_lab_taken", "P13", "fluss_lab/read/moment/table_state.py",
+        "        if created_ms is not None and created_ms != self.info.created_ms:\n",
+        "        if created_ms == -1:\n",
+        (f"{IN_IDENTITY}::test_a_point_or_a_seek_of_another_labs_table_is_refused",),
+    ),
+    Mutant(
         "partitions_of_another_table_taken", "P4", "fluss_lab/client/cluster/cluster_client.py",
         "            check_table_id(info.path, info.table_id, response.table_id)\n",
         "",

@@ -331,13 +331,13 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
             return _Edge({each.key: known_start(each, low) for each in state.buckets})
         return _Edge({each.key: each.end for each in state.buckets})
     if isinstance(edge, Seek):
-        source.check_table(edge.path, edge.table_id, "seek")
+        source.check_table(edge.path, edge.table_id, edge.created_ms, "seek")
         return _Edge(
             _of_these(state, [(each.partition, each.partition_id, each.bucket, each.offset) for each in edge.buckets]),
             stated=True,
         )
     if isinstance(edge, ReadPoint):
-        source.check_table(edge.path, edge.table_id, "read point")
+        source.check_table(edge.path, edge.table_id, edge.created_ms, "read point")
         edge.check_known()
         late = unsure_buckets(source, edge)
         return _Edge(

@@ -193,7 +193,7 @@ def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> l
         FlussError: As `diff`.
     """
     for point in (before, after):
-        source.check_table(point.path, point.table_id, "read point")
+        source.check_table(point.path, point.table_id, point.created_ms, "read point")
         point.check_known()  # such a bucket would pass for one that had nothing
     stops = [
         {TableBucket(point.table_id, each.partition_id, each.bucket): each.stop for each in point.buckets}

@@ -298,7 +298,16 @@ def start_text(info: TableInfo, start: Any, zone: tzinfo | None = None) -> str:
     if isinstance(start, Seek):
         # As a read point: partitions that are made later are not in it, and are read from their beginning.
         buckets = tuple(PointBucket(e.partition, e.partition_id, e.bucket, 0, e.offset) for e in start.buckets)
-        return ReadPoint(start.path, start.table_id, info.schema_id, start.moment_ms, False, None, buckets).to_json()
+        return ReadPoint(
+            start.path,
+            start.table_id,
+            info.schema_id,
+            start.moment_ms,
+            False,
+            None,
+            buckets,
+            created_ms=start.created_ms,
+        ).to_json()
     if isinstance(start, ReadPoint):
         return start.to_json()
     if isinstance(start, Mapping):

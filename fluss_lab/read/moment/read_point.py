@@ -88,6 +88,7 @@ class ReadPoint:
         buckets: Every bucket that had been made, by partition name and bucket.
         unknown: Those of them of which it was not known how far they went. Only a scan of other buckets or partitions
             takes a point with such.
+        created_ms: When the table was made: another lab's may have the same path and id. None: an older release wrote the point.
     """
 
     path: TablePath
@@ -98,6 +99,7 @@ class ReadPoint:
     snapshot_id: int | None
     buckets: tuple[PointBucket, ...]
     unknown: tuple[UnknownPointBucket, ...] = ()
+    created_ms: int | None = None
 
     def check_known(self) -> None:
         """Raise the error of the first bucket of which it was not known how far it went, if there is one."""
@@ -133,7 +135,7 @@ class ReadPoint:
         """Return the point as text that `from_json` reads: to keep it, or to hand it to another process."""
         form = _Form(
             str(self.path), self.table_id, self.schema_id, self.moment_ms, self.as_of, self.snapshot_id, self.buckets,
-            self.unknown,
+            self.unknown, self.created_ms,
         )  # fmt: skip
         return encode(form, version=_VERSION_UNKNOWN if self.unknown else _VERSION, indent=0).decode()
 
@@ -191,6 +193,7 @@ class _Form(msgspec.Struct, omit_defaults=True):
     snapshot_id: int | None
     buckets: tuple[PointBucket, ...]
     unknown: tuple[UnknownPointBucket, ...] = ()
+    created_ms: int | None = None
 
     def __post_init__(self) -> None:
         TablePath.parse(self.table)

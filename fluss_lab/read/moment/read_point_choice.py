@@ -107,8 +107,9 @@ def point_at_snapshot(source: TableSource, moment: SnapshotMoment) -> ReadPoint:
     found = _point(source, state, moment.time_ms or _now_ms(), stops, snapshot_id=moment.snapshot_id)
     buckets = sorted([*found.buckets, *others], key=lambda each: (each.partition or "", each.bucket))
     return ReadPoint(
-        found.path, found.table_id, found.schema_id, found.moment_ms, False, found.snapshot_id, tuple(buckets)
-    )
+        found.path, found.table_id, found.schema_id, found.moment_ms, False, found.snapshot_id, tuple(buckets),
+        created_ms=found.created_ms,
+    )  # fmt: skip
 
 
 def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
@@ -194,7 +195,7 @@ def _point(
     hint = state.snapshot_id if snapshot_id is None else snapshot_id
     return ReadPoint(
         info.path, info.table_id, info.schema_id, moment_ms, as_of, hint, buckets,
-        tuple(_unknown(each) for each in unknown),
+        tuple(_unknown(each) for each in unknown), info.created_ms,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     PartitionNotFoundError,
+    TableNotFoundError,
     UnsupportedError,
 )
 from fluss_lab.lake import FlussLogSource, LakeSource, LakeStorage, LookupContext, SupportsCreateFlussLogSource
@@ -229,18 +230,29 @@ class TableSource:
             return nullcontext()
         return self._waiting(what.format(self.info.path))
 
-    def check_table(self, path: TablePath, table_id: int, what: str) -> None:
+    def check_table(self, path: TablePath, table_id: int, created_ms: int | None, what: str) -> None:
         """See that something taken of a table was taken of this one.
+
+        Args:
+            path: The table that it was taken of.
+            table_id: The id of that one.
+            created_ms: When that one was made; None: it was not noted.
+            what: What was taken.
 
         Raises:
             InvalidRequestError: It was taken of a table of another path.
-            TableNotFoundError: It was taken of a table of this path that was dropped since.
+            TableNotFoundError: It was taken of a table of this path that was dropped since, or is another lab's.
         """
         if path != self.info.path:
             raise InvalidRequestError(
                 f"table {self.info.path}: expected a {what} of it, found one of table {path} (id {table_id})"
             )
         check_table_id(path, table_id, self.info.table_id)
+        if created_ms is not None and created_ms != self.info.created_ms:
+            raise TableNotFoundError(
+                f"table {path}: expected a {what} of the one that was made at {format_moment(self.info.created_ms)}, found one of a "
+                f"table of the same id that was made at {format_moment(created_ms)}: it is another lab's"
+            )
 
     # -- the lake -----------------------------------------------------------------------------------------------------
 

@@ -65,9 +65,19 @@ class Seek(Mapping[int | BucketKey, SeekBucket]):
     Made by `Table.seek`.
     """
 
-    def __init__(self, path: TablePath, table_id: int, moment_ms: int, buckets: list[SeekBucket]) -> None:
+    def __init__(
+        self,
+        path: TablePath,
+        table_id: int,
+        moment_ms: int,
+        buckets: list[SeekBucket],
+        *,
+        created_ms: int | None = None,
+    ) -> None:
         self.path = path
         self.table_id = table_id
+        #: When the table was made: another lab's may have the same path and id.
+        self.created_ms = created_ms
         self.moment_ms = moment_ms
         self.buckets = tuple(buckets)
         self._by_key = {_key(each): each for each in buckets}
@@ -144,7 +154,7 @@ def _key(each: SeekBucket) -> int | BucketKey:
 def seek(source: TableSource, moment_ms: int) -> Seek:
     """Return, per bucket, the first offset at or after a time; the bucket's end when there is none, now or not yet."""
     buckets = source.answer(lambda state: _sought(source, state, moment_ms))
-    return Seek(source.info.path, source.info.table_id, moment_ms, buckets)
+    return Seek(source.info.path, source.info.table_id, moment_ms, buckets, created_ms=source.info.created_ms)
 
 
 def _sought(source: TableSource, state: TableState, moment_ms: int) -> list[SeekBucket]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import date
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from fluss_lab.client import Connection
 from fluss_lab.errors import FlussError, InvalidRequestError, TableNotFoundError
 from fluss_lab.model import OffsetSpec
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round
@@ -132,6 +135,44 @@ def test_a_point_or_a_seek_of_another_table_is_called_that(lab):
             InvalidRequestError, match=rf"db\.{other.path.table}.* found one of table db\.{one.path.table}"
         ):
             read()
+
+
+def test_a_point_or_a_seek_of_another_labs_table_is_refused(lab):
+    """Of the same path, id and schema: it would be answered from offsets that mean nothing there."""
+    name = f"same{next(_NUMBERS)}"
+    own = _make(lab, name, is_keyed=True, is_partitioned=False)
+    _write(own, range(3))
+    with EmbeddedCluster() as cluster:
+        other_lab = Lab(cluster.connection, folder=None, attachment=None, place={})
+        other_lab.create_database("db")
+        while True:
+            other = other_lab.create_table(
+                f"db.{name}", {"id": "bigint", "p": "string"}, primary_key=["id", "p"], bucket_key=["id"], buckets=1
+            )
+            if other.info.table_id == own.info.table_id:
+                break
+            other_lab.drop_table(f"db.{name}")
+        _write(other, range(1))
+        point, seek = other.read_point(), other.seek(0)
+        kept = ReadPoint.from_json(point.to_json())
+        assert kept == point
+        for read in (
+            lambda: own.scan(read_point=point),
+            lambda: own.scan(read_point=kept),
+            lambda: own.diff(before=point),
+            lambda: own.changelog(start=point).to_arrow(),
+            lambda: own.changelog(start=seek).to_arrow(),
+            lambda: own.subscribe(start=seek),
+        ):
+            with pytest.raises(
+                TableNotFoundError, match=r"of a table of the same id that was made at .*: it is another lab's"
+            ):
+                read()
+        form = json.loads(point.to_json())
+        del form["created_ms"]
+        older = ReadPoint.from_json(json.dumps(form))
+        assert older.created_ms is None
+        assert other.scan(read_point=older).count() == 1, "as an older release kept it"
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------------
