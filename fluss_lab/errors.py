@@ -187,7 +187,14 @@ class UntieredRecordsError(FlussError):
 
 
 class OffsetOutOfRangeError(FlussError):
-    """An offset that is no longer available in cluster or lake, or not yet written."""
+    """An offset that is no longer available in cluster or lake, or not yet written.
+
+    Attributes:
+        earliest_ms: Of rows as of a moment that is too early: the first moment at which they are available, in epoch milliseconds;
+            None where that is not known.
+    """
+
+    earliest_ms: int | None = None
 
 
 class AuthenticationError(FlussError):

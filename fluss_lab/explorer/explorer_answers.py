@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from fluss_lab.errors import FlussError, InvalidRequestError
+from fluss_lab.errors import FlussError, InvalidRequestError, OffsetOutOfRangeError
+from fluss_lab.model.times import format_moment
 
 #: What a view is sent: JSON, every value of a table as text.
 Answer = dict[str, Any]
@@ -24,10 +25,13 @@ _ENVELOPE_BYTES: Final = 2_000
 def error_answer(error: BaseException) -> Answer:
     """Return an error as a view shows it."""
     text = str(error) or type(error).__name__
+    earliest_ms = error.earliest_ms if isinstance(error, OffsetOutOfRangeError) else None
     return {
         "class": type(error).__name__,
         "text": text if len(text) <= ERROR_LENGTH_MAX else text[:ERROR_LENGTH_MAX] + " …",
         "retriable": isinstance(error, FlussError) and error.retriable,
+        # As it is typed.
+        **({} if earliest_ms is None else {"earliest": format_moment(earliest_ms)}),
     }
 
 

@@ -434,12 +434,12 @@ export class Explorer {
       next ? button(`Show ${next}`, { class: "pri", on: () => this.open(next) }) : null));
   }
 
-  /** What is wrong instead of what was asked for; with a title of the caller's, for what is not the server's, it can always be asked for again. */
-  errorView(error, again, general = null) {
+  /** What is wrong instead of what was asked for; with a title of the caller's, for what is not the server's, it can always be asked for again; `goTo` shows another moment. */
+  errorView(error, again, general = null, goTo = null) {
     const text = `${error.class}: ${error.text}`, [title, todo] = WRONG[error.class] || [this.away && error.retriable ? "The server does not answer" : general || (error.retriable ? "No answer at present" : "That cannot be read")];
     return h("div", { class: "empty", role: "alert" }, h("h3", { class: "bad fx-wrong" }, icon("warn"), title),
       h("p", null, h("b", null, error.class), `: ${error.text}`), todo ? h("p", null, `What to do: ${todo}`) : null,
-      h("div", { class: "fx-row" }, error.retriable || general ? button("Try again", { class: "pri", key: "retry", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));
+      h("div", { class: "fx-row" }, goTo && error.earliest ? button("Go to the earliest moment", { class: "pri", key: "earliest", on: () => goTo(error.earliest) }) : null, error.retriable || general ? button("Try again", { class: "pri", key: "retry", on: again }) : null, button("Copy the error", { icon: "copy", on: () => this.copy(text) })));
   }
 
   drawBanner() {

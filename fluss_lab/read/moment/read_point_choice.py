@@ -76,8 +76,9 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
     except InvalidTimestampError as error:
         raise InvalidTimestampError(f"table {source.info.path} as of {format_moment(as_of_ms)}: {error}") from error
     if not source.info.is_log_table:
-        for each in known.buckets:
-            _check_time(source, state, each, answers[each.key], as_of_ms)
+        early = [each for each in known.buckets if _is_early(state, each, answers[each.key], as_of_ms)]
+        if early:
+            raise _too_early(source, state, early, format_moment(as_of_ms))
     stops = {key: answer.offset for key, answer in answers.items()}
     return _point(source, state, as_of_ms, stops, as_of=True)
 
@@ -101,8 +102,9 @@ def point_at_snapshot(source: TableSource, moment: SnapshotMoment) -> ReadPoint:
             stops.pop(key, None)
             others.append(place)
     if not source.info.is_log_table:
-        for key, stop in stops.items():
-            _check_offset(source, state, known[key], stop)
+        early = [known[key] for key, stop in stops.items() if 0 < stop < earliest_available(known[key], state.snapshot)]
+        if early:
+            raise _too_early(source, state, early, f"offset {stops[early[0].key]}")
     state = TableState(tuple(each for each in state.buckets if each.key in stops), state.snapshot)
     found = _point(source, state, moment.time_ms or _now_ms(), stops, snapshot_id=moment.snapshot_id)
     buckets = sorted([*found.buckets, *others], key=lambda each: (each.partition or "", each.bucket))
@@ -223,35 +225,34 @@ def _check_losses(source: TableSource, as_of_ms: int) -> None:
         return
     name, dropped_ms = min(lost.items(), key=lambda item: (item[1], item[0]))
     others = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""
-    raise OffsetOutOfRangeError(
+    error = OffsetOutOfRangeError(
         f"table {source.info.path}: its rows as of {format_moment(as_of_ms)} are no longer available: partition {name!r} was "
         f"dropped at {format_moment(dropped_ms)} with records that the lake does not hold{others}; take a time at or after "
         f"{format_moment(max(lost.values()))}"
     )
+    error.earliest_ms = max(lost.values())
+    raise error
 
 
-def _check_time(
-    source: TableSource, state: TableState, bucket: BucketState, answer: BucketOffset, as_of_ms: int
-) -> None:
-    """Raise unless the rows of a bucket at a time are available: records before the first one held may be newer than it."""
+def _is_early(state: TableState, bucket: BucketState, answer: BucketOffset, as_of_ms: int) -> bool:
+    """Return whether the rows of a bucket at a time are no longer available: records before the first one held may be newer than it."""
     earliest = earliest_available(bucket, state.snapshot)
     if answer.offset > earliest or not earliest:
-        return
-    if answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= _last_time(state, bucket):
-        return
-    raise OffsetOutOfRangeError(
-        f"{_name(source, bucket)}: its rows as of {format_moment(as_of_ms)} are no longer available: "
-        f"{source.availability(bucket.bucket, earliest)}"
+        return False
+    return not (answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= _last_time(state, bucket))
+
+
+def _too_early(source: TableSource, state: TableState, early: list[BucketState], moment: str) -> OffsetOutOfRangeError:
+    """Return the error for rows as of a moment, with the first moment at which all buckets have them."""
+    starts = {each.bucket: earliest_available(each, state.snapshot) for each in early}
+    first = early[0].bucket
+    error = OffsetOutOfRangeError(
+        f"{_name(source, early[0])}: its rows as of {moment} are no longer available: {source.availability(first, starts[first])}"
     )
-
-
-def _check_offset(source: TableSource, state: TableState, bucket: BucketState, stop: int) -> None:
-    earliest = earliest_available(bucket, state.snapshot)
-    if 0 < stop < earliest:
-        raise OffsetOutOfRangeError(
-            f"{_name(source, bucket)}: its rows as of offset {stop} are no longer available: "
-            f"{source.availability(bucket.bucket, earliest)}"
-        )
+    times = source.available_from_ms(starts).values()
+    known = [each for each in times if each is not None]
+    error.earliest_ms = max(known) if len(known) == len(times) else None
+    return error
 
 
 def _last_time(state: TableState, bucket: BucketState) -> int:

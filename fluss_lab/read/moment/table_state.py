@@ -377,16 +377,23 @@ class TableSource:
             self.look()
         return self.known_state(bucket)
 
+    def available_from_ms(self, starts: Mapping[TableBucket, int]) -> dict[TableBucket, int | None]:
+        """Return the times from which on rows are available, of buckets and offsets; None of one that is not known."""
+        state = self.last_look().only(lambda each: each.bucket in starts)
+        found: dict[TableBucket, int | None] = dict.fromkeys(starts)
+        with suppress(FlussError):  # the caller raises another error
+            for each in state.buckets:
+                found[each.bucket] = each.max_timestamp_ms if starts[each.bucket] == each.end else None
+            answers = self.offsets_by_time(state, 0)
+            for each in state.buckets:
+                answer = answers[each.key]
+                if answer.offset == starts[each.bucket] and answer.timestamp_ms is not None:
+                    found[each.bucket] = answer.timestamp_ms
+        return found
+
     def availability(self, bucket: TableBucket, earliest: int) -> str:
         """Return, for a message, from when on the rows of a bucket are available: an offset, and its time if that is known."""
-        state = self.last_look()
-        moment_ms = None
-        if (known := state.by_bucket.get(bucket)) is not None:
-            with suppress(FlussError):  # the caller raises another error
-                moment_ms = known.max_timestamp_ms if earliest == known.end else None
-                found = self.offsets_by_time(state, 0)[known.key]
-                if found.offset == earliest and found.timestamp_ms is not None:
-                    moment_ms = found.timestamp_ms
+        moment_ms = self.available_from_ms({bucket: earliest})[bucket]
         if moment_ms is not None:
             return f"available from offset {earliest}, time {format_moment(moment_ms)}"
         return f"available from offset {earliest}"

@@ -134,6 +134,31 @@ def test_the_focus_stays_where_there_are_no_rows_and_goes_to_those_that_come():
     assert found == [True, "again", True]
 
 
+def test_a_moment_that_is_too_early_offers_the_earliest_one():
+    focus, asked, typed, hidden = run_view(
+        "data",
+        MOMENTS
+        + """
+    const EARLY = { error: { class: "OffsetOutOfRangeError", text: "no longer available", retriable: false } };
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    screen().setMoment("2013-01-01");
+    tell("page", { error: { ...EARLY.error, earliest: "2026-11-20T12:00:00.007Z" } });
+    const offered = named(screen().place, "Go to the earliest moment");
+    offered.focus();
+    found.push(focused());
+    press(offered);
+    found.push(moments(), [screen().moment.mode, screen().moment.time.value, screen().moment.time.hidden]);
+    tell("page", EARLY);
+    found.push(!named(screen().place, "Go to the earliest moment"));
+    """,
+    )
+    assert focus == "earliest"
+    assert asked == [None, "2013-01-01", "2026-11-20T12:00:00.007Z"]
+    assert typed == ["time", "2026-11-20T12:00:00.007Z", False]
+    assert hidden, "where it is not known"
+
+
 def test_a_share_of_nulls_is_none_and_all_only_where_it_is():
     found = run_view("data", "found.push(...[0, 0.00001, 0.5, 0.333, 0.9999, 1].map(percent));")
     assert found == ["", "<0.1 % null", "50 % null", "33.3 % null", ">99.9 % null", "100 % null"]

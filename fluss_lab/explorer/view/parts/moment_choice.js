@@ -42,6 +42,12 @@ export class MomentChoice {
     this.askSnapshots();
   }
 
+  openTime(text) {
+    this.time.value = text;
+    this.turn("time");
+    this.set(text);
+  }
+
   set(asOf) {
     this.asOf = asOf;
     this.change(asOf);

@@ -478,7 +478,7 @@ export class Data {
     const { head, schema, schemaError } = this.explorer.data, { isStatic } = this.explorer;
     if (!schema && schemaError) return this.put(this.explorer.schemaErrorView());
     if (isStatic && !this.point) return this.put(h("div", { class: "empty" }, h("h3", null, "No rows are saved"), h("p", null, "The rows of this table had not been looked at when this view was saved.")));
-    if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.tryAgain()));
+    if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.tryAgain(), null, (text) => this.moment.openTime(text)));
     if (!this.point) return this.put(this.grid.count ? this.grid.root : this.loading());
     if (this.grid.count || this.total == null) return this.put(this.grid.root);
     if (this.good.where) {

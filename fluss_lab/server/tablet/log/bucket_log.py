@@ -89,7 +89,7 @@ class BucketLog:
         self.segments = LogSegments(folder, logger.title, found.segments)
         self.reader.lost_start = found.lost_start
         self._admission = Admission(found.writers, self._changed, waiting)
-        self.floor_ms = found.floor_ms
+        self.floor_ms = self._last_ms = found.floor_ms
         self._durable = Frontier(-1, 0, found.recovery_point)
         if found.corruption is not None:
             self._end_by(found.corruption)
@@ -135,9 +135,9 @@ class BucketLog:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Return the last record's timestamp, -1 before the first; of a log that was emptied, its floor."""
+        """Return the last record's timestamp, -1 before the first; of a log that was opened when it was empty, its floor of then."""
         held = self.segments.max_timestamp_ms
-        return self.floor_ms if held < 0 < self.end else held
+        return self._last_ms if held < 0 < self.end else held
 
     @property
     def seal(self) -> Seal:
@@ -297,7 +297,7 @@ class BucketLog:
         except OSError as error:
             self._log.error("nothing was appended: %s", error)
             raise StorageError(f"{self._log.title}: nothing was appended: {refusal(error)}") from error
-        self.floor_ms = timestamp_ms
+        self.floor_ms = self._last_ms = timestamp_ms
         self.written_bytes += size
         for entry in entries:
             end_offset = base_offset + entry.header.record_count

@@ -166,6 +166,13 @@ def test_a_time_before_all_that_can_be_told_is_refused_at_once(make_keyed):
     times = sorted({event.timestamp_ms for log in table.history.logs.values() for event in log.events})
     with pytest.raises(OffsetOutOfRangeError, match="no longer available: available from") as told:
         table.reader().read_point(times[0])
+    # The first moment of all buckets can be read, the one before it cannot.
+    earliest_ms = told.value.earliest_ms
+    for _ in range(2):  # a read at a time does not move it
+        assert table.reader().scan(as_of=earliest_ms).to_arrow().num_rows
+    with pytest.raises(OffsetOutOfRangeError) as before:
+        table.reader().read_point(earliest_ms - 1)
+    assert before.value.earliest_ms == earliest_ms
     # What the error names can be read, in every bucket.
     starts = {place: status.start_offset for place, status in table.statuses().items()}
     earliest = {
