@@ -19,6 +19,22 @@ IN_TERMS = "tests/unit/read/filter/test_computed_values.py"
 #: P4: a filter keeps the same rows wherever they lie.
 FILTERING = (
     Mutant(
+        "decimals_made_doubles_by_arrow",
+        "P4",
+        TERMS,
+        "    if pa.types.is_decimal(term.type) and pa.types.is_floating(target):\n",
+        "    if pa.types.is_decimal(term.type) and pa.types.is_floating(term.type):\n",
+        (f"{IN_TERMS}::test_what_is_computed",),
+    ),
+    Mutant(
+        "doubles_made_decimals_by_arrow",
+        "P4",
+        TERMS,
+        '    if pa.types.is_decimal(target) and source == "a double":\n',
+        '    if pa.types.is_decimal(term.type) and source == "a double":\n',
+        (f"{IN_TERMS}::test_what_is_computed",),
+    ),
+    Mutant(
         "filter_kept_for_another_schema",
         "P4",
         COMPILER,

@@ -23,11 +23,20 @@ _DIGITS_MAX: Final = 38
 _BIGINT: Final = pa.int64()
 _DOUBLE: Final = pa.float64()
 _UNITS: Final = ("s", "ms", "us", "ns")
+_WIDE_DIGITS: Final = 76
+#: That tell doubles apart.
+_DOUBLE_DIGITS: Final = 17
+#: Later ones are written with a sign.
+_YEAR_PLAIN_MAX: Final = 9_999
+#: Decimals with more digits behind the point are written by Arrow with an exponent where they are small.
+_PLAIN_SCALE_MAX: Final = 6
 _NUMBERS: Final = frozenset({"a whole number", "a decimal", "a double"})
 _MOMENTS: Final = frozenset({"a date", "a timestamp", "a timestamp with zone"})
 #: Kinds of values to what they can be cast to, beside their own kind.
 _CASTS: Final = {
-    **{kind: {*_NUMBERS, "text"} for kind in _NUMBERS},
+    "a whole number": {*_NUMBERS, "text"},
+    "a decimal": {*_NUMBERS, "text"},
+    "a double": _NUMBERS,
     "text": _NUMBERS | _MOMENTS,
     "a date": {"a timestamp", "text"},
     "a timestamp": {"a date", "text"},
@@ -163,26 +172,89 @@ def compute(operator: str, left: Term, right: Term) -> Term:
 def cast(term: Term, target: pa.DataType) -> Term:
     """Return a term in another type; a fraction is cut off for a whole number, and rounded for FLOAT and DECIMAL.
 
-    For DECIMAL halves go away from zero, as in SQL.
+    For DECIMAL halves go away from zero, as in SQL. Texts are those that Spark gives.
 
     Raises:
         InvalidFilterError: That is not offered, or the value of a constant cannot be.
     """
     source, wanted = type_kind(term.type), type_kind(target)
     if wanted not in {source, *_CASTS.get(source, ())}:
-        raise InvalidFilterError(f"CAST of {source} to {wanted} is not offered")
+        raise InvalidFilterError(f"CAST of {source} to {wanted} is not offered{_instead(source, wanted)}")
+    if wanted == "text":
+        return _text(term, source)
     if wanted == "a whole number" and source in {"a double", "a decimal"}:
         term = call(pc.trunc, term)
     if pa.types.is_decimal(target) and source == "a whole number":
         term = _cast(term, pa.decimal256(19, 0))
-    if pa.types.is_decimal(target):
-        wide = _cast(term, pa.decimal256(76, term.type.scale)) if pa.types.is_decimal(term.type) else term
-        if is_number(term) and not pa.types.is_null(term.type):
-            term = call(pc.round, wide, ndigits=target.scale, round_mode="half_towards_infinity")
+    if pa.types.is_decimal(target) and source == "a double":
+        term = _decimal_of(term, target.scale)
+    if pa.types.is_decimal(target) and pa.types.is_decimal(term.type):
+        wide = _cast(term, pa.decimal256(_WIDE_DIGITS, term.type.scale))
+        term = call(pc.round, wide, ndigits=target.scale, round_mode="half_towards_infinity")
     term = _cast(term, target, safe=wanted not in {"a double", "a date"})
     if pa.types.is_integer(target):
         return _cast(term, _BIGINT)
     return _cast(term, _DOUBLE) if pa.types.is_float32(target) else term
+
+
+def _instead(source: str, wanted: str) -> str:
+    if source == "a double" and wanted == "text":
+        return ": engines write such numbers each in their own way; CAST to DECIMAL(p, s) first"
+    return ""
+
+
+def _text(term: Term, source: str) -> Term:
+    """Return a term as text, as Spark writes it; times with a zone in UTC.
+
+    Raises:
+        InvalidFilterError: It is a number as it was written, with a point or an exponent: 1e2 would be another text.
+    """
+    if term.written and isinstance(term.value, Decimal) and term.value.as_tuple().exponent != 0:
+        raise InvalidFilterError(
+            "CAST of a number with a point or an exponent to text: write the text in single quotes"
+        )
+    if source in _MOMENTS:
+        return _moment_text(term)
+    return _decimal_text(term) if source == "a decimal" else _cast(term, pa.string())
+
+
+def _moment_text(moment: Term) -> Term:
+    """Return days and times as text, of a second's part no zeros at its end, years of five digits behind a plus sign."""
+    if pa.types.is_timestamp(moment.type):
+        moment = _cast(moment, pa.timestamp(moment.type.unit))
+    text = _cast(moment, pa.string())
+    if pa.types.is_timestamp(moment.type) and moment.type.unit != "s":
+        text = call(pc.utf8_rtrim, call(pc.utf8_rtrim, text, characters="0"), characters=".")
+    is_late = call(pc.greater, call(pc.year, moment), constant(pa.scalar(_YEAR_PLAIN_MAX)))
+    return call(pc.if_else, is_late, _join(constant(pa.scalar("+")), text), text)
+
+
+def _decimal_text(number: Term) -> Term:
+    """Return decimals as text, all digits of their scale and no exponent, which Arrow writes where values are small."""
+    if number.type.scale <= _PLAIN_SCALE_MAX:
+        return _cast(number, pa.string())
+    # Room for a digit before the point.
+    precision = min(number.type.precision + 1, _WIDE_DIGITS)
+    wide = _cast(number, pa.decimal256(precision, number.type.scale))
+    zero, one = (constant(pa.scalar(Decimal(each), pa.decimal256(1, 0))) for each in (0, 1))
+    sign = call(pc.if_else, call(pc.less, wide, zero), constant(pa.scalar("-")), constant(pa.scalar("")))
+    size = call(pc.abs, wide)
+    whole = call(pc.trunc, size)
+    # Beside a digit before the point no exponent is written.
+    fraction = _cast(call(pc.add_checked, call(pc.subtract_checked, size, whole), one), pa.string())
+    digits = _cast(_cast(whole, pa.decimal256(precision, 0)), pa.string())
+    return _join(sign, digits, call(pc.utf8_slice_codeunits, fraction, start=1))
+
+
+def _join(*texts: Term) -> Term:
+    return call(lambda *each: pc.binary_join_element_wise(*each, ""), *texts)
+
+
+def _decimal_of(number: Term, scale: int) -> Term:
+    """Return doubles as the decimals that they are written as, which is what SQL rounds; those that are 0 then as 0."""
+    half = constant(pa.scalar(0.1 ** (scale + 1)))
+    large = call(pc.if_else, call(pc.less, call(pc.abs, number), half), constant(pa.scalar(0.0)), number)
+    return _cast(_cast(large, pa.string()), pa.decimal256(_WIDE_DIGITS, scale + _DOUBLE_DIGITS + 1))
 
 
 def _natural(value: Any) -> pa.Scalar:
@@ -256,5 +328,7 @@ def _not_zero(term: Term) -> Term:
 def _cast(term: Term, target: pa.DataType, *, safe: bool = False) -> Term:
     if term.type == target:
         return term if not term.written else constant(term.sample)
+    if pa.types.is_decimal(term.type) and pa.types.is_floating(target):
+        term = _cast(term, pa.string())  # Arrow's own cast is not to the nearest one
     exact = safe or not pa.types.is_floating(target)
     return call(lambda value: value.cast(target, safe=exact), term)

@@ -12,7 +12,7 @@ from fluss_lab.model import make_schema
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, compile_filter
 
 SCHEMA = make_schema({
-    "i": "int", "j": "bigint", "t": "tinyint", "f": "float", "g": "double", "d": "decimal(10,2)", "w": "decimal(38,5)", "s": "string",
+    "i": "int", "j": "bigint", "t": "tinyint", "f": "float", "g": "double", "d": "decimal(10,2)", "w": "decimal(38,5)", "q": "decimal(20,10)", "s": "string",
     "u": "string", "b": "boolean", "day": "date", "ts": "timestamp(3)", "us": "timestamp(6)", "at": "timestamp_ltz(6)", "r": "row<x int>",
 })  # fmt: skip
 NAN = float("nan")
@@ -88,9 +88,23 @@ def kept(where, **columns):
         ("cast(g as decimal(10,2)) = 0.13", {"g": [0.125, 0.135, 0.1249, None]}, [0]),
         ("cast(g as decimal(10,0)) = -3", {"g": [-2.5, -3.5]}, [0]),
         ("cast(f as decimal(10,1)) = 2.5", {"f": [2.45, 2.5]}, [0, 1]),
+        ("cast(g as decimal(10,2)) in (1.01, 0)", {"g": [1.005, 1.0149, 0.004, 1e-300, -0.0, 5e-324]}, [0, 1, 2, 3, 4, 5]),
+        ("cast(g as decimal(38,20)) = 123456789.123", {"g": [123456789.123, 123456789.12]}, [0]),
+        ("cast(q as double) = 33767.1202", {"q": [Decimal("33767.1202"), Decimal("33767.1203")]}, [0]),
+        ("q = g", {"q": [Decimal("33767.1202"), Decimal("-93.7711753"), Decimal("1e-10")], "g": [33767.1202, -93.7711753, 1e-10]}, [0, 1, 2]),
+        ("cast(q as float) = f", {"q": [Decimal("0.1"), Decimal("16777217")], "f": [0.1, 16777216.0]}, [0, 1]),
         ("cast(s as decimal(10,2)) = 0.5", {"s": ["0.5", "0.50", "0.4"]}, [0, 1]),
         ("cast(null as decimal(10,2)) is null", {"i": [1]}, [0]),
         ("cast(i as string) = '12'", {"i": [12, 1, None]}, [0]),
+        ("cast(b as string) = 'true'", {"b": [True, False, None]}, [0]),
+        ("cast(d as string) in ('-0.50', '12.00')", {"d": [Decimal("-0.50"), Decimal("12.00"), Decimal("0.05")]}, [0, 1]),
+        ("cast(q as string) in ('-0.0000000050', '0.0000000000', '-12.5000000000')", {"q": [Decimal("-5e-9"), Decimal(0), Decimal("-12.5"), None]}, [0, 1, 2]),
+        ("cast(day as string) in ('0001-01-01', '2013-01-31')", {"day": [date(1, 1, 1), date(2013, 1, 31)]}, [0, 1]),
+        ("cast(day as string) = '+10000-01-01'", {"day": pa.array([2_932_897], pa.int32()).cast(pa.date32())}, [0]),
+        ("cast(us as string) = '2013-01-01 12:00:00.5'", {"us": [datetime(2013, 1, 1, 12, 0, 0, 500_000), datetime(2013, 1, 1, 12)]}, [0]),
+        ("cast(ts as string) = '2013-01-01 10:00:00'", {"ts": [datetime(2013, 1, 1, 10), None]}, [0]),
+        ("cast(at as string) = '2013-01-01 12:00:00'", {"at": [datetime(2013, 1, 1, 12), datetime(2013, 1, 1, 12, 0, 0, 1)]}, [0]),
+        ("cast(0.50 + i as string) = '1.50' and cast(7 as string) = '7'", {"i": [1, 2]}, [0]),
         ("cast(ts as date) = day", {"ts": [datetime(2013, 1, 1, 5)], "day": [date(2013, 1, 1)]}, [0]),
         ("cast(s as date) = '2013-01-01'", {"s": ["2013-01-01", "2013-01-02"]}, [0]),
         ("us >= cast('2013-01-01' as timestamp)", {"us": [datetime(2013, 1, 1), datetime(2012, 1, 1)]}, [0]),

@@ -168,6 +168,8 @@ def test_sql_keeps_the_rows_for_which_it_is_true(where, column, values, rows):
         ("substr(s) = 'a'", "substr takes 2 to 3 values, found 1"),
         ("cast(n as blob) = 1", "BLOB"),
         ("cast(b as int) = 1", "CAST of true or false to a whole number is not offered"),
+        ("cast(f as string) = '1'", r"CAST of a double to text is not offered: .*CAST to DECIMAL\(p, s\) first"),
+        ("cast(1e2 as string) = '100'", "write the text in single quotes"),
         ("ts = at", "cannot compare a timestamp with a timestamp with zone"),
         ("cast('x' as int) = n", "x"),
         ("arr = arr", "no kernel|cannot"),
