@@ -121,9 +121,10 @@ def _check_content(path: Path, text: str) -> None:
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"notebook {path}: it is not JSON: {error}") from None
     cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list) or content.get("nbformat") != 4 or not all(_is_cell(cell) for cell in cells):
+    is_notebook = isinstance(cells, list) and content.get("nbformat") == 4 and all(_is_cell(cell) for cell in cells)
+    if not is_notebook or not isinstance(content.get("metadata"), dict):
         raise InvalidRequestError(f"notebook {path}: expected a notebook of format 4; open and save it in JupyterLab")
-    metadata = content.get("metadata")
+    metadata = content["metadata"]
     language = _member(_member(metadata, "kernelspec"), "language") or _member(
         _member(metadata, "language_info"), "name"
     )
@@ -132,10 +133,14 @@ def _check_content(path: Path, text: str) -> None:
 
 
 def _is_cell(cell: Any) -> bool:
-    source = _member(cell, "source")
+    if not isinstance(cell, dict):
+        return False
+    source = cell.get("source")
     is_text = isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
-    tags = _member(_member(cell, "metadata"), "tags") or []
-    return isinstance(_member(cell, "cell_type"), str) and is_text and isinstance(tags, list)
+    metadata = cell.get("metadata")
+    is_whole = isinstance(metadata, dict) and isinstance(metadata.get("tags", []), list)
+    has_outputs = isinstance(cell.get("outputs", []), list)
+    return isinstance(cell.get("cell_type"), str) and is_text and is_whole and has_outputs
 
 
 def _member(value: Any, name: str) -> Any:

@@ -21,7 +21,7 @@ import math
 import os
 import re
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -31,11 +31,14 @@ from fluss_lab.jobs.notebook_library import Notebook
 from fluss_lab.model.values.casts import is_unicode, value_text
 
 TAG: Final = "parameters"
+#: Of the cell with a run's values, which papermill puts behind the one with that tag, or in the place of another such.
+_INJECTED_TAG: Final = "injected-parameters"
 #: All values together, as JSON: they are kept in the history and in each output notebook.
 VALUES_LENGTH_MAX: Final = 64 << 10
 DEPTH_MAX: Final = 8
 
-_RANGE: Final = re.compile(r"#\s*(-?\d[\d_]*(?:\.\d+)?)\s+to\s+(-?\d[\d_]*(?:\.\d+)?)(?![\w.])")
+_NUMBER: Final = r"(-?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+_RANGE: Final = re.compile(rf"#\s*{_NUMBER}\s+to\s+{_NUMBER}(?!\w|\.\w)")
 _CHOICE: Final = r"""(?:[\w.+-]+|"[^"]*"|'[^']*')"""
 _CHOICES: Final = re.compile(rf"#\s*one of\s+({_CHOICE}(?:\s*,\s*{_CHOICE})*)")
 _SECRET_NAME: Final = re.compile(
@@ -75,7 +78,7 @@ class NotebookParameter:
         name: Its name.
         type: Its type, as Python writes it.
         default: The value that the notebook has.
-        low: The smallest number allowed; None without a limit.
+        low: The smallest number allowed, of a list those of its members; None without a limit.
         high: The largest number allowed.
         choices: The values allowed, as texts; of a list, those of its members; empty: any.
     """
@@ -107,8 +110,7 @@ class NotebookParameter:
         test = _type_test(ast.parse(self.type, mode="eval").body)
         if test is None or not test(plain):
             raise InvalidRequestError(f"parameter {self.name}: expected {self.type}, found {_short_text(value)}")
-        is_number = _is_float(plain)
-        if is_number and self.low is not None and self.high is not None and not self.low <= plain <= self.high:
+        if not self._is_in_range(plain):
             raise InvalidRequestError(
                 f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_short_text(value)}"
             )
@@ -117,6 +119,11 @@ class NotebookParameter:
                 f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_short_text(value)}"
             )
         return plain
+
+    def _is_in_range(self, value: Any) -> bool:
+        if isinstance(value, list):
+            return all(map(self._is_in_range, value))
+        return not _is_float(value) or self.low is None or self.high is None or self.low <= value <= self.high
 
     def _is_choice(self, value: Any) -> bool:
         if isinstance(value, list):
@@ -142,13 +149,30 @@ def notebook_parameters(notebook: Notebook) -> dict[str, NotebookParameter]:
     """Return the parameters of a notebook by name, in the order of its cell; empty without such a cell.
 
     Raises:
-        InvalidRequestError: The cell is not plain Python.
+        InvalidRequestError: The cell is not plain Python, or is not where papermill sees it: values would be set before it, and
+            its own would count.
     """
-    for cell in notebook.cells:
-        if cell["cell_type"] == "code" and TAG in ((cell.get("metadata") or {}).get("tags") or ()):
-            source = cell["source"]
-            return _of_source(notebook, source if isinstance(source, str) else "".join(source))
-    return {}
+    tagged = [(place, cell) for place, cell in enumerate(notebook.cells) if TAG in _tags(cell)]
+    found = next(((place, cell) for place, cell in tagged if cell["cell_type"] == "code"), None)
+    if found is None:
+        return {}
+    place, cell = found
+    if place != tagged[0][0]:
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: cell {tagged[0][0] + 1}, which is no code, is tagged {TAG!r} before the code cell that "
+            f"is: take the tag off it"
+        )
+    if any(_INJECTED_TAG in _tags(each) for each in notebook.cells[:place]):
+        raise InvalidRequestError(
+            f"notebook {notebook.path.name}: a cell tagged {_INJECTED_TAG!r}, left by an earlier run, stands before the one tagged "
+            f"{TAG!r}: remove it"
+        )
+    source = cell["source"]
+    return _of_source(notebook, source if isinstance(source, str) else "".join(source))
+
+
+def _tags(cell: Mapping[str, Any]) -> Sequence[Any]:
+    return (cell.get("metadata") or {}).get("tags") or ()
 
 
 def check_parameters(notebook: Notebook, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,9 +45,15 @@ _GIVEN = (
         (f"{IN_PARAMETERS}::test_values_that_do_not_fit",),
     ),
     Mutant(
+        "parameters_set_before_the_cell_of_defaults", "P11", PARAMETERS,
+        "    if place != tagged[0][0]:\n",
+        "    if place < tagged[0][0]:\n",
+        (f"{IN_PARAMETERS}::test_a_tag_before_the_cell_of_parameters_is_refused",),
+    ),
+    Mutant(
         "parameters_out_of_range", "P8", PARAMETERS,
-        " and not self.low <= plain <= self.high:\n",
-        " and self.low > self.high:\n",
+        " or self.low <= value <= self.high\n",
+        " or self.low <= self.high\n",
         (f"{IN_PARAMETERS}::test_values_that_do_not_fit",),
     ),
     Mutant(

@@ -187,3 +187,39 @@ def test_texts_of_a_command_line_are_read_by_type(notebook):
     assert read == {
         "table": "007", "days": 30, "share": 0.5, "dry": True, "columns": ["a"], "since": None, "limits": "{oops", "anything": "3",
     }  # fmt: skip
+
+
+def tagged(path, *cells):
+    """Write a notebook of cells: kind, tags, source."""
+    made = [{"cell_type": kind, "metadata": {"tags": tags}, "source": source} for kind, tags, source in cells]
+    path.write_text(json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
+    return read_notebook(path)
+
+
+def test_a_tag_before_the_cell_of_parameters_is_refused(tmp_path):
+    """papermill would set the values there, and the cell's own would count."""
+    cell = ("code", ["parameters"], "n = 1")
+    heading, earlier = ("markdown", ["parameters"], "# n"), ("code", ["injected-parameters"], "n = 2")
+    with pytest.raises(
+        InvalidRequestError, match="cell 1, which is no code, is tagged 'parameters' before the code cell"
+    ):
+        check_parameters(tagged(tmp_path / "x.ipynb", heading, cell), {})
+    with pytest.raises(InvalidRequestError, match="'injected-parameters', left by an earlier run, stands before"):
+        check_parameters(tagged(tmp_path / "x.ipynb", earlier, cell), {"n": 3})
+    assert check_parameters(tagged(tmp_path / "x.ipynb", cell, heading, earlier), {"n": 3}) == {"n": 3}
+    assert notebook_parameters(tagged(tmp_path / "x.ipynb", heading)) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "taken", "refused"),
+    [
+        ("n: list[int] = []  # 1 to 3", [1, 3], [1, 4]), ("n: float = 1.0  # .5 to 1e3", 1000.0, 1001.0),
+        ("n: int = 1  # 1 to 10.", 10, 11), ("n: list[list[float]] = []  # -1 to 1", [[0.5], []], [[0.5, -1.5]]),
+        ("n: int | None = 1  # 1 to 1_000", None, 1001),
+    ],
+)  # fmt: skip
+def test_ranges_hold_for_members_of_lists_and_in_any_form_of_a_number(tmp_path, line, taken, refused):
+    notebook = tagged(tmp_path / "x.ipynb", ("code", ["parameters"], line))
+    assert check_parameters(notebook, {"n": taken}) == {"n": taken}
+    with pytest.raises(InvalidRequestError, match=r"parameter n: expected \S+ to \S+, found"):
+        check_parameters(notebook, {"n": refused})
