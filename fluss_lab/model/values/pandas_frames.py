@@ -8,8 +8,9 @@ TINYINT ... BIGINT    ``Int8``, ``Int16``, ``Int32``, ``Int64``, null is ``panda
 FLOAT, DOUBLE         ``float32``, ``float64``; null is NaN
 TIMESTAMP(p)          ``datetime64`` of seconds, ms, us or ns; null is ``NaT``
 TIMESTAMP_LTZ(p)      the same in UTC
-all others            Python objects: ``str``, ``bytes``, ``date``, ``time``, ``Decimal``; an ARRAY is a numpy array, a
-                      MAP a list of pairs, a ROW a dict, and integers within are never made floats; null is None
+all others            Python objects: ``str``, ``bytes``, ``date``, ``time``, ``Decimal``; an ARRAY is a numpy array (of
+                      ``Timestamp`` where its times have a zone), a MAP a list of pairs, a ROW a dict, and integers within
+                      are never made floats; null is None
 ====================  =======================================================================================
 
 Every frame that the project gives is made here. Back in, ``NA``, ``NaT`` and None are null, and so is NaN.
@@ -61,24 +62,25 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
             f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow()"
         ) from error
     for place, dtype in enumerate(plain.schema.types):
-        if _has_fine_times(dtype):
+        if _has_lost_times(dtype):
             frame.isetitem(place, frame.iloc[:, place].map(lambda value, dtype=dtype: _with_times(value, dtype)))
     return frame
 
 
-def _has_fine_times(dtype: pa.DataType, *, inside: bool = False) -> bool:
-    """Return whether there are times in nanoseconds within a ROW or MAP of a type, of which Arrow makes integers."""
+def _has_lost_times(dtype: pa.DataType, *, inside: bool = False) -> bool:
+    """Return whether a type has times that Arrow changes: nanoseconds within a ROW or MAP to integers, zones within an ARRAY away."""
     if pa.types.is_timestamp(dtype):
         return inside and dtype.unit == "ns"
     if pa.types.is_list(dtype):
-        return not pa.types.is_timestamp(dtype.value_type) and _has_fine_times(dtype.value_type)
+        inner = dtype.value_type
+        return inner.tz is not None if pa.types.is_timestamp(inner) else _has_lost_times(inner)
     if pa.types.is_map(dtype):
-        return _has_fine_times(dtype.key_type, inside=True) or _has_fine_times(dtype.item_type, inside=True)
-    return pa.types.is_struct(dtype) and any(_has_fine_times(field.type, inside=True) for field in dtype)
+        return _has_lost_times(dtype.key_type, inside=True) or _has_lost_times(dtype.item_type, inside=True)
+    return pa.types.is_struct(dtype) and any(_has_lost_times(field.type, inside=True) for field in dtype)
 
 
 def _with_times(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value, as Arrow makes it, with times in the place of nanoseconds."""
+    """Return a value, as Arrow makes it, with times that are what they were."""
     import pandas as pd
 
     if value is None:
@@ -87,11 +89,14 @@ def _with_times(value: Any, dtype: pa.DataType) -> Any:
         return {field.name: _with_times(value[field.name], field.type) for field in dtype}
     if pa.types.is_map(dtype):
         return [(_with_times(key, dtype.key_type), _with_times(item, dtype.item_type)) for key, item in value]
-    if pa.types.is_list(dtype) and _has_fine_times(dtype):
+    if pa.types.is_list(dtype) and _has_lost_times(dtype):
         found = np.empty(len(value), object)
         found[:] = [_with_times(each, dtype.value_type) for each in value]
         return found
-    return pd.Timestamp(value, tz=dtype.tz) if pa.types.is_timestamp(dtype) and isinstance(value, int) else value
+    if pa.types.is_timestamp(dtype) and isinstance(value, int):
+        return pd.Timestamp(value, tz=dtype.tz)
+    is_bare = pa.types.is_timestamp(dtype) and dtype.tz is not None and isinstance(value, np.datetime64)
+    return pd.Timestamp(value).tz_localize(dtype.tz) if is_bare else value
 
 
 @cache

@@ -98,6 +98,26 @@ def test_times_in_nanoseconds_are_times_within_rows_and_maps_too():
     assert [frame[name][1] for name in row] == [None, None, None]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_within_arrays_keep_their_zone(unit):
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[unit]
+    zoned = f"array<timestamp_ltz({digits})>"
+    schema = make_schema(
+        {"a": zoned, "n": f"array<{zoned}>", "r": f"row<a {zoned}>", "b": f"array<timestamp({digits})>"}
+    )
+    moment = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+    row = {"a": [moment, None], "n": [[moment], None], "r": {"a": [moment]}, "b": [moment.replace(tzinfo=None)]}
+    table = pa.Table.from_pylist([row, dict.fromkeys(row)], schema.arrow_schema)
+    frame = to_pandas(table)
+    for found in (frame["a"][0][0], frame["n"][0][0][0], frame["r"][0]["a"][0]):
+        assert isinstance(found, dt.datetime)
+        assert (found, str(found.tzinfo)) == (moment, "UTC")
+    assert frame["a"][0][1] is pd.NaT
+    assert frame["a"][1] is None
+    assert frame["b"][0].dtype.kind == "M", "those without a zone stay as they are"
+    assert pa.Table.from_batches(record_batches(frame, schema)).equals(table)
+
+
 def test_what_pandas_cannot_hold_is_said_with_its_column():
     table = pa.table({"a": [1], "t": pa.array([1], pa.time64("ns"))})
     with pytest.raises(UnsupportedError, match=r"'t'.*to_arrow"):
