@@ -438,5 +438,17 @@ def test_a_table_of_sparks_catalog_with_columns_of_its_own_is_refused_with_what_
         session.sql("drop table with_columns")
 
 
+def test_a_table_of_sparks_catalog_that_is_altered_there_says_what_to_do(session, history):
+    session.sql("create table altered_there using fluss options (table 'db.history')")
+    try:
+        session.sql("alter table altered_there add column nowhere int")
+        with pytest.raises(
+            Exception, match=r"no column 'nowhere'.*changes Spark's catalog alone: drop that table there"
+        ):
+            session.table("altered_there").collect()
+    finally:
+        session.sql("drop table altered_there")
+
+
 def _count(session, name):
     return session.sql(f"select count(*) from {name}").first()[0]

@@ -325,6 +325,20 @@ def test_what_the_user_adds_is_pushed_to_the_files(session, history):
     assert "ratio" not in read.splitlines()[0]
 
 
+@pytest.mark.parametrize("readers", ["", "csv,orc"])
+def test_files_are_read_whichever_readers_the_session_prefers(session, history, readers):
+    table, _ = history
+    expected = scan_to_spark(session, table.reader().scan()).count()
+    before = session.conf.get("spark.sql.sources.useV1SourceList")
+    session.conf.set("spark.sql.sources.useV1SourceList", readers)
+    try:
+        frame = scan_to_spark(session, table.reader().scan())
+        assert session.conf.get("spark.sql.sources.useV1SourceList") == readers
+        assert frame.count() == expected
+    finally:
+        session.conf.set("spark.sql.sources.useV1SourceList", before)
+
+
 def test_records_that_leave_the_cluster_are_read_from_the_lake_by_the_same_frame(session, cluster, clock):
     table = ModelTable(cluster, clock, "leaving", partitioned=False)
     table.append_random(random.Random(1), 300, ["2013-01"])

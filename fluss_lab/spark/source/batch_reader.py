@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fluss_lab.client import Connection
 from fluss_lab.client.cluster.metadata_cache import check_table_id
-from fluss_lab.errors import InvalidPropertyError
+from fluss_lab.errors import InvalidPropertyError, InvalidSchemaError
 from fluss_lab.model import Schema, TableInfo
 from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
@@ -48,6 +48,8 @@ from fluss_lab.spark.source.task_lake import TaskLake, changelog_lake, pin_lake,
 if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812
 
+#: Said where a column is none of the table: Spark alters tables of its catalog without asking what they are made of.
+_ALTERED: Final = "; ALTER TABLE of a CREATE TABLE ... USING fluss changes Spark's catalog alone: drop that table there, alter this one, and create it again"
 _CHANGE_COLUMNS: Final = (CHANGE_TYPE, PARTITION, BUCKET, LOG_OFFSET, COMMIT_TIMESTAMP)
 #: Options that only one of the two kinds of reads has.
 _OF_SCANS: Final = (
@@ -184,7 +186,10 @@ class TableRowsReader(_Reader):
 
     def _plan(self, reader: TableReader) -> tuple[_Head, list[str]]:
         columns = [name for name in self._schema.names if name != SOURCE_COLUMN]
-        scan = _scan(self._options, reader, columns, SOURCE_COLUMN in self._schema.names)
+        try:
+            scan = _scan(self._options, reader, columns, SOURCE_COLUMN in self._schema.names)
+        except InvalidSchemaError as error:
+            raise InvalidSchemaError(f"table {reader.info.path}: {error}{_ALTERED}") from error
         plan, info, where = scan.plan(), scan.source.info, scan.selection.filter
         # The first rows in reading order are one task's to find.
         shares = (
