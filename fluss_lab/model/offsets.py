@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from fluss_lab.errors import InvalidTimestampError
 from fluss_lab.model.names import TableBucket
+from fluss_lab.model.times import whole_number
+from fluss_lab.model.values.casts import value_text
 
 #: Offset types of ListOffsets on the wire.
 EARLIEST: Final = 0
@@ -33,8 +36,17 @@ class OffsetSpec:
 
     @staticmethod
     def timestamp(timestamp_ms: int) -> OffsetSpec:
-        """Return the spec of the first offset whose record's timestamp is at or after a time."""
-        return OffsetSpec(TIMESTAMP, timestamp_ms)
+        """Return the spec of the first offset whose record's timestamp is at or after a time, in epoch milliseconds.
+
+        Raises:
+            InvalidTimestampError: It is no whole number, or one that no time has.
+        """
+        number = whole_number(timestamp_ms)
+        if number is None or not 0 <= number < 1 << 63:
+            raise InvalidTimestampError(
+                f"offset spec: expected a time of at least 0 in epoch milliseconds, found {value_text(timestamp_ms)}"
+            )
+        return OffsetSpec(TIMESTAMP, number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
         frame = plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise UnsupportedError(
-            f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow()"
+            f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow(), of a table scan().to_arrow()"
         ) from error
     for place, dtype in enumerate(plain.schema.types):
         if _has_lost_times(dtype):
