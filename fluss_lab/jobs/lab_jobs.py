@@ -251,12 +251,18 @@ class Jobs:
         """Return runs, the newest first: those under way, ended, and due times that were missed.
 
         Args:
-            name: Only those of this job; None: of all, also those without a job.
+            name: Only those of this job, or of a notebook without one, by what its folder is called; None: of all.
             limit: At most so many.
+
+        Raises:
+            NotFoundError: There is neither a job nor a run of that name; the text has the jobs that are.
         """
         _in_range("limit", limit, 1, KEEP_MAX)
         settle_lost_runs(self.store, self._clock)
-        return RunHistory([Run(self, record) for record in self.store.runs(name, limit)])
+        found = self.store.runs(name, limit)
+        if name is not None and not found:
+            self.store.job(name)
+        return RunHistory([Run(self, record) for record in found])
 
     def find_run(self, run_id: str) -> Run:
         """Return a run by its id.

@@ -89,7 +89,9 @@ def test_history_log_and_cancel(folder):
         ("r1", "cancelled", None, None),
     ]
     assert "cell 2: <b>" in call("jobs", "history", "-f", folder).stdout
-    assert call("jobs", "history", "other", "-f", folder).stdout == "no runs\n"
+    other = call("jobs", "history", "other", "-f", folder)
+    assert other.exit_code != 0
+    assert "job 'other': there is none of that name" in str(other.exception)
 
 
 def refused(*arguments):

@@ -59,10 +59,9 @@ def nothing_was_made(jobs):
 def test_hostile_names_are_refused(jobs, notebook, name):
     with pytest.raises(InvalidNameError, match="job name"):
         jobs.schedule(name, notebook, cron="@daily")
-    for verb in (jobs.pause, jobs.resume, jobs.remove, jobs.job, jobs.find_run, jobs.cancel):
+    for verb in (jobs.pause, jobs.resume, jobs.remove, jobs.job, jobs.find_run, jobs.cancel, jobs.history):
         with pytest.raises(NotFoundError):
             verb(name)
-    assert list(jobs.history(name)) == []
     assert nothing_was_made(jobs)
 
 
@@ -499,6 +498,15 @@ def test_history_shows_markup_as_text(jobs):
     assert repr(history) == f"<Run r1 of job: failed: {evil}>"
     assert len(history[:1]) == 1
     assert repr(history[1:]) == "<no runs>"
+
+
+def test_the_history_of_a_name_that_nobody_has_is_an_error(jobs, notebook):
+    jobs.schedule("refresh", notebook, cron="@daily")
+    assert list(jobs.history("refresh")) == []
+    with pytest.raises(NotFoundError, match="there are: refresh"):
+        jobs.history("refesh")
+    jobs.store.add_run(make_run("r1", state="failed"))  # its job is gone
+    assert [run.id for run in jobs.history("job")] == ["r1"]
 
 
 def test_of_a_lab_elsewhere_there_are_none():
