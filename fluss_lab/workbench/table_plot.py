@@ -9,6 +9,7 @@ from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.errors import FlussError, LakeSnapshotNotFoundError
 from fluss_lab.lake import LakeSnapshotInfo
 from fluss_lab.model import TablePath
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fluss_lab.display.picture import Picture
 
 
+@check_arguments
 class TablePlot:
     """Pictures of one table by matplotlib (the extra ``demo``), of how it is when they are made.
 

@@ -33,6 +33,7 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.workbench import Lab, Table
 from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.table_plot import TablePlot
 from tests.unit.jobs.job_kit import write_notebook
 from tests.unit.jobs.test_job_store import make_run
 
@@ -48,7 +49,7 @@ VALUES = [
 ]  # fmt: skip
 CLASSES = [
     Lab, Table, TableReader, Scan, Changelog, NetChangelog, Seek, Diff, ReadPoint, Listing, Connection, Admin, AppendWriter,
-    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService, Jobs, RowPages,
+    UpsertWriter, Lookuper, KvScan, LogScanner, TieringService, Jobs, RowPages, TablePlot,
 ]  # fmt: skip
 #: Needs Spark, a lake's rounds, or a server of its own: only what is refused before anything is begun is tried.
 REFUSED_ONLY = {
@@ -60,7 +61,7 @@ REFUSED_ONLY = {
 }  # fmt: skip
 #: What this lab, which has no folder, and these tables are not made for: none is in the lake, no key has a prefix, and values of partitions are not named.
 REFUSED_HERE = {
-    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Lab", "run_notebook"), ("Table", "files"), ("Table", "lag_history"), ("Table", "prefix_lookup"),
+    ("Lab", "iceberg"), ("Lab", "iceberg_storage"), ("Lab", "run_notebook"), ("Table", "files"), ("Table", "lag_history"), ("Table", "prefix_lookup"), ("TablePlot", "files"),
     ("Lookuper", "prefix_lookup"), ("Admin", "lake_snapshot"), ("Admin", "kv_snapshot_metadata"), ("ReadPoint", "from_json"),
     ("Admin", "give_up_range"),
     ("Table", "add_partition"), ("Table", "drop_partition"), ("Listing", "column"),
@@ -90,7 +91,7 @@ PLANS = {
     ("Table", "lookup"): {"keys": []}, ("Table", "prefix_lookup"): {"prefix": []}, ("Table", "read_point"): {},
     ("Table", "head"): {}, ("Table", "scan"): {}, ("Table", "seek"): {"moment": "now"}, ("Table", "changelog"): {}, ("Table", "diff"): {"before": "now"},
     ("Table", "locate"): {"partition": None, "bucket": 0, "offset": 0}, ("Table", "history"): {"key": [{"k": "k"}]},
-    ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("Table", "expire_snapshots"): {},
+    ("Table", "subscribe"): {}, ("Table", "stream"): {}, ("Table", "files"): {}, ("TablePlot", "files"): {}, ("Table", "expire_snapshots"): {},
     ("Table", "remove_orphan_files"): {}, ("Table", "lag_history"): {}, ("Table", "tier"): {}, ("Lab", "tier"): {},
     ("TableReader", "read_point"): {}, ("TableReader", "scan"): {}, ("TableReader", "seek"): {"moment": "now"},
     ("TableReader", "changelog"): {}, ("TableReader", "diff"): {"before": "now"},
@@ -191,7 +192,7 @@ def things(lab, tmp_path_factory):
         "Connection": [connection], "Admin": [connection.admin()], "AppendWriter": [connection.append_writer("db.log")],
         "UpsertWriter": [connection.upsert_writer("db.pk")], "Lookuper": [connection.lookuper("db.pk")],
         "KvScan": [connection.scan_kv(info, bucket)], "LogScanner": [connection.log_scanner("db.log")],
-        "TieringService": [lab.tiering_service()], "Jobs": [jobs], "RowPages": [log.scan().pages(), pk.scan().pages()],
+        "TieringService": [lab.tiering_service()], "Jobs": [jobs], "TablePlot": [log.plot], "RowPages": [log.scan().pages(), pk.scan().pages()],
     }  # fmt: skip
     named = {
         "descriptor": make_descriptor({"a": "int"}), "log": log.info, "pk": info, "bucket": bucket, "buckets": [bucket],
