@@ -366,7 +366,7 @@ def test_a_round_notices_by_its_heartbeat_that_its_table_is_gone(tables):
     with TieringSession(tables.connection) as session:
         enumerator = TieringSourceEnumerator(tables.connection, session.session_id, 0.02)
         assignment = enumerator.request(info.table_id)
-        with enumerator.hold(assignment, lost.set):
+        with enumerator.hold(assignment, lambda _: lost.set()):
             enumerator.handle(FailedTieringEvent(assignment, "as if taken"))
             assert lost.wait(60)
 
@@ -391,7 +391,7 @@ def test_a_heartbeat_that_comes_late_ends_nothing(tables):
     with TieringSession(tables.connection) as session:
         enumerator = LateEnumerator(tables.connection, session.session_id)
         assignment = enumerator.request(info.table_id)
-        with enumerator.hold(assignment, lost.set):
+        with enumerator.hold(assignment, lambda _: lost.set()):
             assert enumerator.is_held.wait(60)
         enumerator.handle(FinishedTieringEvent(assignment, 0, 0))
         (heartbeats,) = [each for each in threading.enumerate() if each.name == "fluss-tiering-heartbeat"]
