@@ -171,8 +171,8 @@ RUNNING = (
     ),
     Mutant(
         "rounds_go_on_after_stop", "P5", "fluss_lab/tiering/service/tiering_service.py",
-        "                    executor.cancel()\n",
-        "                    executor.is_alive\n",
+        "            executor.cancel()\n",
+        "            executor.is_alive\n",
         (f"{IN_TIERING_SERVICE}::test_stopping_during_a_round_tells_the_coordinator",),
     ),
 )  # fmt: skip
