@@ -410,7 +410,7 @@ class Admin:
     def buckets(self, info: TableInfo, *, patient: bool = True) -> list[BucketStatus]:
         """Return how each bucket of a table is, by partition name and bucket: a `KnownBucket` or an `UnknownBucket`.
 
-        No offset can be read without having handled the second: ``status.known()`` raises its error.
+        No offset can be read without having handled the second: ``status.require()`` raises its error.
 
         Args:
             info: The table.

@@ -8,6 +8,7 @@ from tests.mutants.configuration import CONFIGURATION
 from tests.mutants.damage_ranges import DAMAGE_RANGES
 from tests.mutants.ddl import DDL
 from tests.mutants.disk_room import DISK_ROOM
+from tests.mutants.doors import DOORS
 from tests.mutants.exact_lookups import EXACT_LOOKUPS
 from tests.mutants.explorer_pages import EXPLORER_PAGES
 from tests.mutants.exploring import EXPLORING
@@ -33,7 +34,7 @@ from tests.mutants.looking_up import LOOKING_UP
 from tests.mutants.looking_up_on_spark import LOOKING_UP_ON_SPARK
 from tests.mutants.maintaining import MAINTAINING
 from tests.mutants.metadata import METADATA
-from tests.mutants.moving import DOORS, READING, TIERING
+from tests.mutants.moving import READING, TIERING
 from tests.mutants.mutant import Mutant
 from tests.mutants.newer_formats import NEWER_FORMATS
 from tests.mutants.notebook_jobs import NOTEBOOK_JOBS

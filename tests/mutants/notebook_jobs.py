@@ -28,6 +28,7 @@ IN_SCHEDULE = "tests/unit/jobs/scheduling/test_schedule.py"
 IN_NOTICE = "tests/unit/jobs/scheduling/test_failure_notice.py"
 IN_PROCESSES = "tests/unit/jobs/test_run_processes.py"
 IN_SCHEDULER = "tests/unit/jobs/scheduling/test_scheduler.py"
+IN_HOSTILE_STORE = "tests/unit/jobs/scheduling/test_hostile_store.py"
 IN_KERNELS = "tests/notebooks/test_notebook_jobs.py"
 
 #: What a notebook is given.
@@ -84,19 +85,19 @@ _GIVEN = (
         "parameters_of_the_store_are_trusted", "P8", EXECUTION,
         "with_lab(notebook, check_parameters(notebook, task.parameters), self._lab)",
         "with_lab(notebook, dict(task.parameters), self._lab)",
-        (f"{IN_SCHEDULER}::test_hostile_parameters_in_the_store_are_refused",),
+        (f"{IN_HOSTILE_STORE}::test_hostile_parameters_in_the_store_are_refused",),
     ),
     Mutant(
         "secrets_of_the_store_are_trusted", "P10", EXECUTION,
         "        check_secret_names(task.secrets)\n",
         "        tuple(task.secrets)\n",
-        (f"{IN_SCHEDULER}::test_hostile_secrets_in_the_store_are_refused",),
+        (f"{IN_HOSTILE_STORE}::test_hostile_secrets_in_the_store_are_refused",),
     ),
     Mutant(
         "names_of_the_store_are_trusted", "P8", RUN,
         "        folder = jobs_folder / check_job_name(job)\n",
         "        folder = jobs_folder / job\n",
-        (f"{IN_SCHEDULER}::test_hostile_names_in_the_store_are_refused",),
+        (f"{IN_HOSTILE_STORE}::test_hostile_names_in_the_store_are_refused",),
     ),
     Mutant(
         "jobs_of_any_name", "P8", "fluss_lab/jobs/lab_jobs.py",
@@ -387,13 +388,13 @@ _OWNED = (
         "a_store_that_cannot_be_read_ends_runs", "P6", EXECUTION,
         "        except StorageError:\n            return False",
         "        except ValueError:\n            return False",
-        (f"{IN_JOBS}::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
+        ("tests/unit/jobs/test_run_stops.py::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
     ),
     Mutant(
         "runs_go_on_after_an_interrupt", "P12", "fluss_lab/jobs/lab_jobs.py",
         "        finally:\n            execution.abandon()",
         "        finally:\n            execution.cell",
-        (f"{IN_JOBS}::test_an_interrupt_before_a_run_is_followed_ends_it_too",),
+        ("tests/unit/jobs/test_run_stops.py::test_an_interrupt_before_a_run_is_followed_ends_it_too",),
     ),
     Mutant(
         "runs_by_hand_are_started_twice", "P6", SCHEDULER,

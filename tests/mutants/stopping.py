@@ -161,7 +161,7 @@ STOPPING = (
         "run_that_a_further_interrupt_leaves", "P12", "fluss_lab/jobs/run_execution.py",
         "        with Held():\n            if self.record.state not in ENDED:",
         "        if True:\n            if self.record.state not in ENDED:",
-        ("tests/unit/jobs/test_lab_jobs.py::test_further_interrupts_wait_until_the_run_has_ended",),
+        ("tests/unit/jobs/test_run_stops.py::test_further_interrupts_wait_until_the_run_has_ended",),
     ),
     Mutant(
         "upkeep_of_a_restarted_server_done_twice", "P5", "fluss_lab/tiering/maintenance/manual_maintenance.py",

@@ -2,16 +2,13 @@
 
 import math
 import random
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from fluss_lab.client import Connection
-from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.errors import UnsupportedError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.changelog.offset_ranges import LogRange
 from fluss_lab.read.table_reader import TableReader
@@ -22,7 +19,7 @@ from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.repair.lake_repair import adopt
 from fluss_lab.tiering.round.tiering_round import run_round
 from tests.readers.audit import load_table
-from tests.unit.read.kit import BUCKETS, OPTIONS, SYSTEM, ModelTable, rows_of, same
+from tests.unit.read.kit import OPTIONS, SYSTEM, ModelTable, rows_of, same
 from tests.unit.read.types import ALL_TYPES, all_types_rows
 
 pytestmark = pytest.mark.spark
@@ -440,90 +437,6 @@ def test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id(session, 
     assert not places["dest"].named
     assert not places["delay"].named
     assert places["id"].named
-
-
-@pytest.fixture(scope="module")
-def damageable(cluster, clock):
-    """A table with all of its rows in the lake, and one of its files."""
-    table = ModelTable(cluster, clock, "damageable", partitioned=False)
-    table.append_random(random.Random(7), 60, ["2013-01"])
-    table.tier()
-    (split, *_) = table.reader().scan().plan().parts[0].splits
-    return table, Path(split.path.removeprefix("file://"))
-
-
-def _flipped(data, at):
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:100],
-        lambda data: data + b"\0",
-        lambda data: _flipped(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little") // 2),
-        None,
-    ],
-    ids=["emptied", "cut", "longer", "another footer", "gone"],
-)
-def test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it(session, damageable, damage):
-    """Spark itself leaves an empty file out, and believes a footer."""
-    table, path = damageable
-    data = path.read_bytes()
-    path.unlink() if damage is None else path.write_bytes(damage(data))
-    try:
-        with pytest.raises(CorruptDataError, match=path.name):
-            scan_to_spark(session, table.reader().scan())
-        with pytest.raises(CorruptDataError, match=path.name):
-            changelog_to_spark(session, table.reader().changelog("earliest"))
-    finally:
-        path.write_bytes(data)
-
-
-def test_a_file_of_which_a_part_is_read_is_looked_at_too(session, damageable):
-    table, path = damageable
-    data = path.read_bytes()
-    log = table.reader().changelog(dict.fromkeys(range(BUCKETS), 1))
-    assert changelog_to_spark(session, log).count() == 60 - BUCKETS
-    path.write_bytes(b"")
-    try:
-        with pytest.raises(CorruptDataError, match=path.name):
-            changelog_to_spark(session, log)
-    finally:
-        path.write_bytes(data)
-
-
-def test_a_page_that_is_not_what_was_written_is_refused_by_spark_s_reader(session, damageable):
-    table, path = damageable
-    data, frame = path.read_bytes(), scan_to_spark(session, table.reader().scan())
-    chunk = pq.read_metadata(path).row_group(0).column(0)
-    path.write_bytes(_flipped(data, chunk.data_page_offset + chunk.total_compressed_size - 1))
-    try:
-        with pytest.raises(Py4JJavaError, match=rf"FAILED_READ_FILE.*{path.name}"):
-            frame.select("id").collect()
-    finally:
-        path.write_bytes(data)
-    assert frame.count() == 60
-
-
-def test_a_session_that_passes_over_damage_does_not_do_so_here(session, damageable):
-    table, path = damageable
-    data, settings = path.read_bytes(), ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-    for name in settings:
-        session.conf.set(name, "true")
-    try:
-        frame = scan_to_spark(session, table.reader().scan())
-        path.write_bytes(data[:100])
-        with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
-            frame.collect()
-        path.unlink()
-        with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
-            frame.collect()
-    finally:
-        path.write_bytes(data)
-        for name in settings:
-            session.conf.unset(name)
 
 
 def _iceberg(cluster, path):

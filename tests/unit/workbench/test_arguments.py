@@ -112,7 +112,7 @@ PLANS = {
     ("Connection", "partitions"): {"info": "pk"}, ("Connection", "forget_partitions"): {"info": "pk"},
     ("Connection", "schema"): {"info": "pk", "schema_id": 1}, ("Connection", "log_source"): {"info": "pk"},
     ("Connection", "lake_of"): {"info": "pk"},
-    ("Connection", "coordinator"): {}, ("Connection", "tablet_server"): {"bucket": "bucket"},
+    ("Connection", "check_open"): {"what": "x"}, ("Connection", "coordinator"): {}, ("Connection", "tablet_server"): {"bucket": "bucket"},
     ("Connection", "leader"): {"bucket": "bucket"}, ("Connection", "leaders"): {"buckets": "buckets"},
     ("Connection", "present_leaders"): {"buckets": "buckets"},
     ("Connection", "gateway"): {"server_id": 0}, ("Connection", "forget_leaders_of"): {"buckets": "buckets"},

@@ -5,95 +5,20 @@ import os
 import sys
 import threading
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
 from fluss_lab.errors import LabLockedError
 from fluss_lab.jobs import Jobs
-from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.run_execution import settle_lost_runs
 from fluss_lab.jobs.run_processes import identity, run_processes
-from fluss_lab.jobs.run_record import RunRecord, RunTask, new_run_id
-from fluss_lab.jobs.scheduling.schedule import Schedule
+from fluss_lab.jobs.run_record import RunRecord, new_run_id
 from fluss_lab.jobs.scheduling.scheduler import Scheduler
-from fluss_lab.testing import MockClock, wait_until
-from tests.unit.jobs.job_kit import SCRIPT_PROCESS, make_job, write_notebook
-from tests.unit.jobs.test_lab_jobs import HOSTILE_NAMES
-from tests.unit.jobs.test_notebook_library import HOSTILE as HOSTILE_PATHS
-from tests.unit.jobs.test_notebook_parameters import HOSTILE as HOSTILE_PARAMETERS
+from fluss_lab.testing import wait_until
+from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
+from tests.unit.jobs.scheduling.scheduler_kit import DONE, FAILED, MINUTE, NOON
 
 pytestmark = pytest.mark.slow
-
-
-def is_json(value):
-    """Return whether the store can hold it at all: bytes and lone surrogates it cannot."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (TypeError, UnicodeEncodeError):
-        return False
-    return not (
-        isinstance(value, dict) and any(isinstance(each, int) and abs(each) >= 1 << 63 for each in value.values())
-    )
-
-
-NOON = int(datetime.fromisoformat("2026-03-28T12:00:00+00:00").timestamp() * 1000)
-MINUTE = 60_000
-DONE = "report(end=True)"
-FAILED = "report(end=True, error='no')"
-
-
-class Scene:
-    """A lab with a notebook, a scheduler, and a clock."""
-
-    def __init__(self, folder):
-        self.lab = folder / "lab"
-        self.notebook = write_notebook(folder / "x.ipynb", 'code: str = ""')
-        self.store = JobStore(self.lab)
-        self.clock = MockClock(NOON)
-        self.events = []
-        self.start()
-
-    def start(self, **options):
-        self.scheduler = Scheduler(
-            self.lab, clock=self.clock, command=SCRIPT_PROCESS, on_event=self.events.append, **options
-        )
-
-    def add(self, name="job", code=DONE, cron="* * * * *", **changes):
-        task = RunTask(
-            notebook=str(self.notebook),
-            parameters={"code": code},
-            timeout_ms=changes.pop("timeout_ms", 60_000),
-            memory_bytes=1 << 30,
-        )
-        job = make_job(name=name, cron=cron, next_due_ms=Schedule(cron, "UTC").next_due(self.clock.now_ms()), **changes)
-        return self.store.add_job(replace(job, task=task), replaces=False)
-
-    def advance(self, ms=MINUTE):
-        self.clock.advance(ms)
-        self.scheduler.step()
-
-    def settle(self):
-        """Look until nothing is queued that may start, and nothing runs."""
-
-        def is_done():
-            self.scheduler.step()
-            now = self.clock.now_ms()
-            return not [run for run in self.store.runs(states=("queued", "running")) if run.not_before_ms <= now]
-
-        wait_until(is_done)
-
-    def states(self, job=None):
-        return [
-            (run.state, None if run.due_ms is None else (run.due_ms - NOON) // MINUTE) for run in self.store.runs(job)
-        ][::-1]
-
-
-@pytest.fixture
-def scene(tmp_path):
-    made = Scene(tmp_path)
-    yield made
-    made.scheduler._end_all()
 
 
 def test_what_is_due_runs_once(scene):
@@ -287,49 +212,6 @@ def test_what_no_longer_fits_is_recorded_and_not_started(scene, spoils):
         spoils
     ] in run.error
     assert run.started_ms is None
-
-
-def refused(scene, job, task):
-    """Let a job be due that somebody wrote into the store, past all checks of its entry; return its run."""
-    scene.store.add_job(replace(job, task=task), replaces=True)
-    scene.advance()
-    scene.settle()
-    (run, *_) = scene.store.runs()
-    assert run.state == "failed"
-    assert run.error.startswith("not started: ")
-    assert run.started_ms is None
-    assert not list(scene.lab.rglob("*.log"))
-    return run
-
-
-@pytest.mark.parametrize(
-    "values", [each for each in HOSTILE_PARAMETERS if is_json(each)], ids=lambda values: repr(values)[:40]
-)
-def test_hostile_parameters_in_the_store_are_refused(scene, values):
-    write_notebook(scene.notebook, 'n: int = 3  # 1 to 10\ntext: str = ""')
-    job = scene.add()
-    refused(scene, job, replace(job.task, parameters=values))
-
-
-@pytest.mark.parametrize("path", [each for each in HOSTILE_PATHS if is_json(each)], ids=lambda path: repr(path)[:40])
-def test_hostile_paths_in_the_store_are_refused(scene, monkeypatch, path):
-    monkeypatch.chdir(scene.lab.parent)
-    job = scene.add()
-    refused(scene, job, replace(job.task, notebook=path))
-
-
-@pytest.mark.parametrize("name", [each for each in HOSTILE_NAMES if is_json(each)])
-def test_hostile_names_in_the_store_are_refused(scene, name):
-    job = scene.add(name)
-    before = {path for path in scene.lab.parent.rglob("*") if path.is_dir()}
-    refused(scene, job, job.task)
-    assert {path for path in scene.lab.parent.rglob("*") if path.is_dir()} == before
-
-
-@pytest.mark.parametrize("secret", ["PATH", "LD_PRELOAD", "a=b", ""])
-def test_hostile_secrets_in_the_store_are_refused(scene, secret):
-    job = scene.add()
-    assert "names of environment variables" in refused(scene, job, replace(job.task, secrets=(secret,))).error
 
 
 def test_paused_it_waits_and_resumed_it_catches_up(scene):

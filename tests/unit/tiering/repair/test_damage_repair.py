@@ -66,7 +66,7 @@ def test_a_tiered_log_table_loses_exactly_what_is_damaged_and_nobody_else_holds(
         assert _union(plan, number, "lost") == lost[number]
     done = broken.repair()
     assert repr(done) == repr(plan)
-    statuses = {each.bucket.bucket: each.known() for each in tables.connection.admin().buckets(broken.info)}
+    statuses = {each.bucket.bucket: each.require() for each in tables.connection.admin().buckets(broken.info)}
     for number, ranges in broken.damage.items():
         given_up = [(each.start, each.stop, each.lost_start) for each in statuses[number].given_up]
         gone = {stop: start for start, stop in lost[number]}
@@ -215,7 +215,7 @@ def test_rows_that_need_what_is_damaged_are_not_given_up(tables, tiered):
         broken.repair(discard=True)
     assert text in str(caught.value)
     assert [(each.damage.start, each.damage.stop) for each in broken.plan().ranges] == broken.damage[0]
-    assert all(not each.known().given_up for each in tables.connection.admin().buckets(broken.info)[1:])
+    assert all(not each.require().given_up for each in tables.connection.admin().buckets(broken.info)[1:])
 
 
 # -- rows from the lake --------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_rows_are_made_from_those_that_the_lake_has(tables, writes):
         (number, part) for number, ranges in broken.damage.items() for part in ranges
     ]
     assert repr(broken.repair()) == text
-    statuses = {each.bucket.bucket: each.known() for each in tables.connection.admin().buckets(broken.info)}
+    statuses = {each.bucket.bucket: each.require() for each in tables.connection.admin().buckets(broken.info)}
     for number, ranges in broken.damage.items():
         assert [(each.start, each.stop, each.lost_start) for each in statuses[number].given_up] == [
             (start, stop, stop) for start, stop in ranges

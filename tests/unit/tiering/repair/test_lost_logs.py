@@ -64,7 +64,7 @@ def _lost(tables, keyed, tiered, *, snapshots=True, places=GONE, lake=True):
 
 
 def _given_up(broken):
-    statuses = {each.bucket.bucket: each.known() for each in broken.connection.admin().buckets(broken.info)}
+    statuses = {each.bucket.bucket: each.require() for each in broken.connection.admin().buckets(broken.info)}
     return {
         number: [(each.start, each.stop, each.lost_start) for each in statuses[number].given_up]
         for number, ranges in broken.damage.items()

@@ -1,6 +1,5 @@
 """The service: tables by freshness, failures kept apart, restarts outlived, a clean end."""
 
-import signal
 import threading
 import time
 
@@ -12,32 +11,13 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
-from fluss_lab.tiering.round.source_enumerator import TieringSession
 from fluss_lab.tiering.service import tiering_service
-from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory
 from fluss_lab.tiering.task.tiering_task import parse_task
-from tests.unit.tiering.kit import FAST, TAKEOVER, Tables
+from tests.unit.tiering.kit import TAKEOVER, Tables
+from tests.unit.tiering.service.service_kit import SOON, service_of, tiered, wait_for
 
 pytestmark = pytest.mark.slow
-
-SOON = {"table.datalake.freshness": "50ms"}
-
-
-def wait_for(condition, timeout_s=60.0):
-    deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline_s, "the condition did not come true"
-        pause.wait(0.02)
-
-
-def service_of(tables, executor=LocalTieringExecutor, **options):
-    settings = {"max_tables": 2, "poll_interval_s": 0.02, "options": FAST} | options
-    return TieringService(tables.connection, tables.storage, executor, **settings)
-
-
-def tiered(tables, info):
-    return tables.lake_rows(info).num_rows == tables.appended[info.path]
 
 
 def test_tables_are_tiered_as_they_become_due(tables):
@@ -142,67 +122,6 @@ def test_stopping_cancels_what_takes_too_long(tables):
     service.stop(timeout_s=0.05)
     assert cancelled.is_set()
     assert tables.tier(info).rows == 10
-    tables.check(info)
-
-
-@pytest.fixture
-def interruptible():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def sessions():
-    return [each for each in threading.enumerate() if each.name == "fluss-tiering-session"]
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_of_its_start_leaves_nothing_behind(tables, monkeypatch):
-    """Its session stayed, with a thread that attached it again and again."""
-    enter = TieringSession.__enter__
-
-    def interrupted(session):
-        entered = enter(session)
-        signal.raise_signal(signal.SIGINT)
-        return entered
-
-    monkeypatch.setattr(TieringSession, "__enter__", interrupted)
-    service = service_of(tables)
-    with pytest.raises(KeyboardInterrupt), service:
-        raise AssertionError("it was started")
-    wait_for(lambda: not sessions())
-    assert not service.is_running
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_of_its_end_cancels_the_rounds_and_leaves_no_session(tables):
-    info = tables.create(properties=SOON)
-    tables.append(info, 10)
-    waits, cancelled = threading.Event(), threading.Event()
-    main = threading.main_thread().ident
-
-    class Waiting(LocalTieringExecutor):
-        def run(self, tasks, progress=None):
-            waits.set()
-            threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
-            assert cancelled.wait(60)
-            return super().run(tasks, progress)
-
-        def cancel(self):
-            cancelled.set()
-            super().cancel()
-
-    service = service_of(tables, Waiting, max_tables=1)
-    service.start()
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        assert waits.wait(60)
-        service.stop(60.0)
-    assert cancelled.is_set()
-    assert not service.is_running
-    wait_for(lambda: not sessions())
-    wait_for(lambda: not [each for each in threading.enumerate() if each.name == "fluss-tiering-0"])
-    assert tables.lake(info).current_snapshot() is None
-    tables.tier(info)
     tables.check(info)
 
 

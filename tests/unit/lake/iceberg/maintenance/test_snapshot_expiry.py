@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 
-from fluss_lab import failpoints
-from fluss_lab.errors import CommitConflictError, CommitOutcomeUnknownError
-from fluss_lab.failpoints import FailpointError
-from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
-from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line
 from tests.unit.lake.changelogs import state_of
 from tests.unit.lake.conftest import Lake
+from tests.unit.lake.iceberg.maintenance.expiry_kit import (
+    appended,
+    check_no_orphan,
+    expiring_table,
+    left,
+)
 from tests.unit.lake.iceberg.maintenance.test_compaction import history, rows
 from tests.unit.lake.keyed_logs import exchange
 from tests.unit.lake.rounds import starts, tags
@@ -24,31 +24,10 @@ from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, check, keye
 
 pytestmark = pytest.mark.slow
 
-WAITS = {"iceberg.commit.retry.min-wait-ms": "1"}
-
 
 @pytest.fixture
 def info(lake):
-    return lake.table(COLUMNS, buckets=1, properties={"table.datalake.snapshots-min": 3} | WAITS)
-
-
-def appended(lake, info, count) -> list[int]:
-    first = len(lake.load(info).metadata.snapshots)
-    return [lake.append(info, rows(info, 2, 2 * n), 2 * n) for n in range(first, first + count)]
-
-
-def left(lake, info) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in reversed(list(main_line(lake.load(info).metadata)))]
-
-
-def in_use(lake, info) -> set[str]:
-    """Return every file that the table's metadata refers to."""
-    table = lake.load(info)
-    found = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-    for snapshot in table.metadata.snapshots:
-        found |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
-    found |= referenced_files(table, EntryCache())
-    return {path.removeprefix("file://") for path in found}
+    return expiring_table(lake)
 
 
 @contextmanager
@@ -57,10 +36,6 @@ def clock_ahead(monkeypatch, ahead_ms) -> Iterator[None]:
     with monkeypatch.context() as ahead:
         ahead.setattr("time.time", lambda: real() + ahead_ms / 1000)
         yield
-
-
-def check_no_orphan(lake, info) -> None:
-    assert Upkeep(lake, info).files() == in_use(lake, info)
 
 
 def test_snapshots_go_by_age_and_count_and_their_files_with_them(lake, info):
@@ -366,109 +341,6 @@ def test_random_histories_with_compaction_and_expiry(lake, seed):
         check_no_orphan(lake, keyed.info)
         if turn % 4 == 3:
             check(keyed, upkeep, replay=False)
-
-
-def test_a_commit_in_between_is_noticed_and_nothing_of_it_goes(lake, info):
-    ids = appended(lake, info, 5)
-    other = Lake(lake.folder)
-    catalog = lake.storage.access.catalog()
-    real = catalog.commit_table
-    turns = []
-
-    def commit_table(*arguments):
-        if not turns:
-            turns.append(other.append(info, rows(info, 2, 10), 10))
-        return real(*arguments)
-
-    catalog.commit_table = commit_table
-    upkeep = Upkeep(lake, info)
-    upkeep.clock.advance(2 * DAY_MS)
-    assert upkeep.expire().snapshot_ids == tuple(ids[:3])
-    assert left(lake, info) == [*ids[3:], turns[0]]
-    check_no_orphan(lake, info)
-
-
-def test_a_tag_made_in_between_keeps_its_snapshot(lake, info):
-    ids = appended(lake, info, 5)
-    other = Lake(lake.folder)
-    catalog = lake.storage.access.catalog()
-    real = catalog.commit_table
-    turns = []
-
-    def commit_table(*arguments):
-        if not turns:
-            turns.append(1)
-            other.load(info).manage_snapshots().create_tag(ids[0], "mine").commit()
-        return real(*arguments)
-
-    catalog.commit_table = commit_table
-    upkeep = Upkeep(lake, info)
-    upkeep.clock.advance(2 * DAY_MS)
-    assert upkeep.expire().snapshot_ids == (ids[1],)
-    assert lake.load(info).scan(snapshot_id=ids[0]).to_arrow().num_rows == 2
-    check_no_orphan(lake, info)
-
-
-def test_refused_for_ever_is_told(lake, info):
-    appended(lake, info, 5)
-    upkeep = Upkeep(lake, info)
-    upkeep.clock.advance(2 * DAY_MS)
-
-    def commit_table(*arguments):
-        raise CommitFailedException("no")
-
-    lake.storage.access.catalog().commit_table = commit_table
-    before = upkeep.files()
-    with pytest.raises(CommitConflictError, match="nothing was expired"):
-        upkeep.expire()
-    assert upkeep.files() == before
-
-
-def test_an_unknown_outcome_removes_no_file(lake, info):
-    ids = appended(lake, info, 5)
-    upkeep = Upkeep(lake, info)
-    upkeep.clock.advance(2 * DAY_MS)
-    catalog = lake.storage.access.catalog()
-    real = catalog.commit_table
-
-    load = catalog.load_table
-
-    def lost(*_arguments):
-        raise ConnectionError("the catalog is gone")
-
-    def commit_table(*arguments):
-        real(*arguments)
-        catalog.load_table = lost
-        raise ConnectionError("the answer was lost")
-
-    before = upkeep.files()
-    catalog.commit_table = commit_table
-    with pytest.raises(CommitOutcomeUnknownError):
-        upkeep.expire()
-    catalog.commit_table, catalog.load_table = real, load
-    assert before <= upkeep.files()
-    assert left(lake, info) == ids[2:]
-    upkeep.clock.advance(DAY_MS)
-    removed = upkeep.orphans(dry_run=False)
-    assert removed
-    check_no_orphan(lake, info)
-
-
-@pytest.mark.parametrize("place", ["before", "after_commit", "after_file"])
-def test_a_process_that_ends_in_between_loses_nothing(lake, info, place):
-    appended(lake, info, 6)
-    upkeep = Upkeep(lake, info)
-    upkeep.clock.advance(2 * DAY_MS)
-    failpoints.arm(f"maintenance.expire.{place}", "error")
-    with pytest.raises(FailpointError):
-        upkeep.expire()
-    failpoints.disarm()
-    assert in_use(lake, info) <= upkeep.files()
-    assert upkeep.rows(names=["__offset"])["__offset"].to_pylist() == list(range(12))
-    upkeep.expire()
-    upkeep.clock.advance(DAY_MS)
-    upkeep.orphans(dry_run=False)
-    check_no_orphan(lake, info)
 
 
 def test_many_snapshots_go_in_little_time(lake, info):

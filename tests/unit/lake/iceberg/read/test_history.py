@@ -187,7 +187,9 @@ FOREIGN_CHANGES = {
     "expected type string, found int": lambda loaded: set_schema(
         loaded, lambda field: field.model_copy(update={"field_type": IntegerType()}) if field.name == "v" else field
     ),
-    "expected the fields": lambda loaded: incompatible(loaded).add_column(("r", "more"), StringType()).commit(),
+    "expected the fields": lambda loaded: (
+        incompatible(loaded).add_column(("r", "more"), StringType(), required=True).commit()
+    ),
     "format version 2, found 3": upgraded,
 }
 
