@@ -49,6 +49,7 @@ One class for each different reaction of a caller; a test compares this drawing 
     ├── WriteInterruptedError           settle it, or abandon it
     │   └── WriteStoppedError
     ├── CorruptDataError                stop; the data on disk or on the wire is damaged
+    │   └── LakeAheadError
     ├── StorageError                    the disk refused; free space or repair it
     ├── LabError                        the lab's folder cannot be used as asked
     │   ├── LabLockedError
@@ -317,6 +318,10 @@ class CorruptDataError(FlussError):
     """Data that fail their checks. They are never served; the message has their location."""
 
 
+class LakeAheadError(CorruptDataError):
+    """The lake holds later records of a table than the cluster, whose folder is an older copy. Nothing more of it is tiered."""
+
+
 class StorageError(FlussError):
     """The file system refused a write: full, read-only or failing. Reads go on."""
 
@@ -405,6 +410,7 @@ ERROR_CODES: dict[int, type[FlussError]] = {
     1026: FlussError,
     1027: TieringCancelledError,
     1028: ConnectionClosedError,
+    1029: LakeAheadError,
 }
 
 _CODE_OF_CLASS: dict[type[FlussError], int] = {cls: code for code, cls in ERROR_CODES.items()}

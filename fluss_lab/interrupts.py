@@ -86,7 +86,7 @@ class Held:
             _signal.signal(SIGINT, recorder.before)
         if recorder.pending:
             recorder.pending = False
-            # One that is on its way already may have a write to tell of: another one would take its place.
+            # One that is on its way already may report what became of a write: another one would take its place.
             with suppress(KeyboardInterrupt) if isinstance(error, KeyboardInterrupt) else nullcontext():
                 recorder.before(SIGINT, None)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from fluss_lab.client.cluster.bucket_status import BucketStatus, bucket_statuses, lake_snapshot
+from fluss_lab.client.cluster.bucket_status import BucketStatus, lake_snapshot, list_buckets
 from fluss_lab.client.cluster.list_offsets import BucketOffset, OffsetQuery, list_offsets
 from fluss_lab.client.cluster.log_damage import DamagedBucket, damaged_buckets, give_up_range
 from fluss_lab.client.cluster.tiering_rounds import TieringRoundRecord, tiering_rounds
@@ -420,7 +420,7 @@ class Admin:
             TableNotFoundError: The table was dropped.
             UnavailableError: A kind of it: servers were away for ``client.request-timeout``.
         """
-        return bucket_statuses(self._connection, info, patient=patient)
+        return list_buckets(self._connection, info, patient=patient)
 
     def damaged_buckets(self, info: TableInfo) -> list[DamagedBucket]:
         """Return every bucket of a table with what cannot be read of its log, by partition name and bucket.

@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     FlussError,
     InternalError,
     NotLeaderError,
+    PartitionNotFoundError,
     error_from_code,
 )
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The leader of a bucket whose server is away.
 NO_LEADER = -1
+#: How often buckets are listed for one answer: more drops of partitions in a row are no accident.
+LISTINGS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +167,23 @@ def fresh_error(error: FlussError) -> FlussError:
     return type(error)(str(error))
 
 
+def list_buckets(connection: ClusterClient, info: TableInfo, *, patient: bool) -> list[BucketStatus]:
+    """Return how each bucket of a table is; asked again where a partition was dropped meanwhile. See `Admin.buckets`."""
+    for left in reversed(range(LISTINGS_MAX)):
+        try:
+            return bucket_statuses(connection, info, patient=patient)
+        except PartitionNotFoundError:
+            if not left:
+                raise
+    raise AssertionError
+
+
 def bucket_statuses(connection: ClusterClient, info: TableInfo, *, patient: bool) -> list[BucketStatus]:
-    """Return how each bucket of a table is. See `Admin.buckets`."""
+    """Return how each bucket of a table is.
+
+    Raises:
+        PartitionNotFoundError: A partition was dropped between the question for partitions and that for buckets.
+    """
     names: dict[int | None, str | None] = {None: None}
     if info.descriptor.partitioned_by:
         names = {each.partition_id: each.name for each in connection.partitions(info).values()}

@@ -138,7 +138,7 @@ def _maintain(
         if assignment is None:
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
         made: list[TableMaintenance] = []
-        with _told(connection, assignment, made), enumerator.hold(assignment, lambda _: executor.cancel()):
+        with _name_cause(connection, assignment, made), enumerator.hold(assignment, lambda _: executor.cancel()):
             planner = RoundPlanner(connection, enumerator, assignment, options)
             table = planner.table()
             context = CommitterInitContext(table, uuid.uuid4().hex)
@@ -163,8 +163,10 @@ class _RestartedError(Exception):
 
 
 @contextmanager
-def _told(connection: Connection, assignment: TieringAssignment, made: Sequence[TableMaintenance]) -> Iterator[None]:
-    """Tell why a table was lost; the work, and tasks that were cancelled, know only that it was.
+def _name_cause(
+    connection: Connection, assignment: TieringAssignment, made: Sequence[TableMaintenance]
+) -> Iterator[None]:
+    """Raise why a table was lost; the work, and tasks that were cancelled, know only that it was.
 
     Args:
         connection: To the cluster.

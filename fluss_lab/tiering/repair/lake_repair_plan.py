@@ -15,8 +15,8 @@ from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.display import Grid, card
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
-    CorruptDataError,
     ForeignCommitError,
+    LakeAheadError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     UnsupportedError,
@@ -195,7 +195,7 @@ class RepairPlanner:
         """Return what a repair would do.
 
         Raises:
-            CorruptDataError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
+            LakeAheadError: The lake holds more than the cluster ever wrote: no repair of the lake's side helps.
             LakeSnapshotNotFoundError: The lake does not say how far it was tiered.
             ForeignCommitError: Another program wrote rows to the lake with offsets that other rows have, or will have, or that
                 no record has; or it deleted, changed or added rows of a primary-key table that the cluster holds.
@@ -358,7 +358,7 @@ class RepairPlanner:
 
     def _check_not_ahead(self, repair: BucketRepair, end: int, status: KnownBucket) -> None:
         if end > status.end_offset:
-            raise CorruptDataError(
+            raise LakeAheadError(
                 f"table {self._table.path}, {_name(repair)}: the lake holds offsets below {end}, the cluster only those below "
                 f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Accepting the "
                 "lake does not help: restore the newer folder, or create the table anew"

@@ -1,7 +1,7 @@
 """The rows of a primary-key table in a lake that others changed, held against those that the cluster has.
 
 Such a table's rows are those of its log. A row that another program deleted, changed or added in the lake is another one to
-whoever looks it up, and the changelog does not tell of it.
+whoever looks it up, and the changelog does not have the change.
 """
 
 from __future__ import annotations

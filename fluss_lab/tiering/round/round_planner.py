@@ -14,8 +14,8 @@ from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
-    CorruptDataError,
     FlussError,
+    LakeAheadError,
     LakeNotConfiguredError,
     LakeSnapshotNotFoundError,
     TableNotFoundError,
@@ -110,7 +110,7 @@ class RoundPlanner:
                 meanwhile: plan again.
             LakeSnapshotNotFoundError: The lake lost the snapshot that the cluster knows.
             ForeignCommitError: Another program changed the rows of the lake table.
-            OffsetOutOfRangeError, CorruptDataError: Cluster and lake do not fit together.
+            OffsetOutOfRangeError, LakeAheadError: Cluster and lake do not fit together.
             UnavailableError: A key-value snapshot is needed that was not taken yet.
         """
         planned_id, partitions, known_id, known = self.catch_up(table, lake)
@@ -237,7 +237,7 @@ class RoundPlanner:
         never be tiered. Those are later ones: all that the lake has are at most as old as its last one.
 
         Raises:
-            CorruptDataError: They are not.
+            LakeAheadError: They are not.
             FlussError: The cluster cannot say.
 
         Cost: a call for each bucket, only where a commit was not registered.
@@ -253,7 +253,7 @@ class RoundPlanner:
             partition = None if bucket.partition_id is None else present[bucket.partition_id]
             found = list_offsets(self._connection, table, query, partition, [bucket.bucket])[bucket.bucket]
             if found.offset < offset.end:
-                raise CorruptDataError(
+                raise LakeAheadError(
                     f"table {table.path} bucket {bucket.bucket}: the lake holds offsets below {offset.end}, the last of "
                     f"{format_moment(offset.max_timestamp_ms)}; of the cluster's records only those below {found.offset} are so "
                     "old: the cluster's folder is older than the lake (restored from a copy?). Nothing more of the table is "

@@ -17,7 +17,7 @@ from fluss_lab.client import BucketStatus, Connection, KnownBucket
 from fluss_lab.client.cluster.bucket_status import bucket_statuses
 from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.client.kv.kv_snapshot_reader import KvSnapshot
-from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
+from fluss_lab.errors import LakeAheadError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_lab.tiering.round.round_options import TieringOptions
 
@@ -236,7 +236,8 @@ class TieringSplitGenerator:
 
         Raises:
             OffsetOutOfRangeError: Records left the cluster before they were tiered; the lake would have a gap.
-            CorruptDataError: The lake holds more of a bucket than the cluster ever wrote, or a bucket has stopped.
+            LakeAheadError: The lake holds more of a bucket than the cluster ever wrote.
+            CorruptDataError: A bucket has stopped.
             FlussError: The cluster does not know how far a bucket goes, or where one begins that was never tiered: the
                 server's own error. Nothing of the table is tiered then, nor is it said to be up to date.
             UnavailableError: A bucket whose log does not reach back to its begin has no key-value snapshot yet.
@@ -342,9 +343,10 @@ class TieringSplitGenerator:
                 f"{self._table.path} --adopt --accept-gaps'"
             )
         if tiered.end > status.end_offset:
-            raise CorruptDataError(
+            raise LakeAheadError(
                 f"{where}: the lake holds offsets below {tiered.end}, the cluster only those below "
-                f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?)"
+                f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Nothing more of the table "
+                "is tiered: restore the newer folder, or create the table anew"
             )
         return tiered.end
 

@@ -16,8 +16,8 @@ from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 
-#: By the error's class: what to do, and the command that does it or shows what it comes to.
-_REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
+#: By the error's class: what to do, and the command that does it or shows what it comes to; None: there is none.
+_REMEDIES: Final[Mapping[str, tuple[str, str | None]]] = {
     "ForeignCommitError": (
         "roll the lake table back to the last snapshot of tiering, or see what accepting the change comes to, then accept it",
         "repair {table} --adopt",
@@ -34,6 +34,10 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "restore the file that the text names, or see what giving up the damaged records comes to",
         "repair {table} --skip-corrupt",
     ),
+    "LakeAheadError": (
+        "restore the newer folder of the lab, or drop the table and create it anew: the lake keeps what it has",
+        None,
+    ),
 }
 _OTHERWISE: Final = "mend what the text names; rounds go on by themselves, or at once by hand"
 
@@ -49,7 +53,7 @@ class TieringTrouble:
         attempts: Rounds that failed since the last that ended well.
         since_ms: When the first of them failed, epoch milliseconds, as far as the history of rounds reaches; None: not known.
         todo: What to do.
-        command: A command of the shell that does it, or shows what it comes to.
+        command: A command of the shell that does it, or shows what it comes to; None: there is none.
     """
 
     table: TablePath
@@ -58,7 +62,7 @@ class TieringTrouble:
     attempts: int
     since_ms: int | None
     todo: str
-    command: str
+    command: str | None
 
     def __str__(self) -> str:
         since = "" if self.since_ms is None else f" since {format_moment(self.since_ms)}"
@@ -88,7 +92,7 @@ def tiering_troubles(
             since_ms = None
         error_class, text = split_error(state.last_error)
         todo, command = remedy_of(error_class, path, folder)
-        if command is None:
+        if not todo:
             todo, command = _OTHERWISE, _command("tier {table}", path, folder)
         found.append(TieringTrouble(path, error_class, text, max(1, state.failures), since_ms, todo, command))
     return sorted(found, key=lambda each: each.table)
@@ -98,7 +102,7 @@ def remedy_of(error_class: str | None, path: TablePath, folder: Path | None) -> 
     """Return what to do about an error of a table, and the command that does it or shows what it comes to.
 
     Returns:
-        An empty text and None where only the error's own text says it.
+        An empty text and None where only the error's own text says it; None where no command helps.
     """
     todo, words = _REMEDIES.get(error_class or "", ("", None))
     return todo, None if words is None else _command(words, path, folder)

@@ -149,6 +149,22 @@ def test_bucket_statuses(connection, make_table):
         assert (each.error, each.lake_end_offset, each.start_offset) == (None, None, 0)
 
 
+def test_buckets_are_listed_again_where_a_partition_is_dropped_meanwhile(connection, make_table, monkeypatch):
+    admin, info = connection.admin(), make_table({"id": "int", "p": "string"}, partitioned_by=["p"])
+    with connection.append_writer(info.path) as writer:
+        writer.append([{"id": 1, "p": "a"}, {"id": 2, "p": "b"}])
+    ask = connection.partitions
+
+    def ask_and_drop(info, **more):
+        found = ask(info, **more)
+        if "a" in found:
+            admin.drop_partition(info.path, {"p": "a"})
+        return found
+
+    monkeypatch.setattr(connection, "partitions", ask_and_drop)
+    assert [each.partition for each in admin.buckets(info)] == ["b"]
+
+
 def test_a_table_never_tiered_has_no_lake_snapshot(connection, make_table):
     with pytest.raises(LakeSnapshotNotFoundError):
         connection.admin().lake_snapshot(make_table().path)

@@ -103,8 +103,8 @@ export class Tiering {
     const since = error.since_ms == null ? "" : ` since ${explorer.when(error.since_ms)}`;
     refill(this.trouble, h("div", { class: "sec" }, h("div", { class: "note", role: "alert" }, h("span", { class: "bad" }, icon("warn")),
       h("div", { class: "fx-told" }, h("p", null, h("b", null, error.class || "The coordinator gave the round up"), `${since}, ${plural(error.attempts, "attempt")}.`), h("p", { class: "mono" }, error.text),
-        h("p", null, `What to do: ${error.todo}.`), h("p", { class: "mono" }, error.command),
-        h("div", { class: "fx-row" }, button(`Copy “${error.command.split(" --folder ")[0]}”`, { class: "sm", icon: "copy", on: () => explorer.copy(error.command), key: "copy" }), explorer.hasTab("lake") ? button("Show the lake", { class: "sm", on: () => explorer.openTab("lake") }) : null)))));
+        h("p", null, `What to do: ${error.todo}.`), error.command ? h("p", { class: "mono" }, error.command) : null,
+        h("div", { class: "fx-row" }, !error.command ? null : button(`Copy “${error.command.split(" --folder ")[0]}”`, { class: "sm", icon: "copy", on: () => explorer.copy(error.command), key: "copy" }), explorer.hasTab("lake") ? button("Show the lake", { class: "sm", on: () => explorer.openTab("lake") }) : null)))));
   }
 
   drawRound() {

@@ -9,10 +9,10 @@ import pytest
 from fluss_lab import failpoints
 from fluss_lab.errors import (
     CommitConflictError,
-    CorruptDataError,
     FencedTieringEpochError,
     FlussError,
     ForeignCommitError,
+    LakeAheadError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     StorageError,
@@ -184,7 +184,7 @@ def test_a_lake_ahead_of_the_log_is_an_error(tables):
     info = tables.create()
     tables.append(info, 10)
     bucket = TableBucket(info.table_id, None, 0)
-    with pytest.raises(CorruptDataError, match="older than the lake"):
+    with pytest.raises(LakeAheadError, match="older than the lake"):
         generate(tables, info, {bucket: LakeOffset(11)})
     assert generate(tables, info, {bucket: LakeOffset(10)}) == []
 
@@ -223,11 +223,11 @@ def test_other_records_at_offsets_that_the_lake_has_are_noticed(tmp_path, is_key
             (shutil.copytree if place.is_dir() else shutil.copy)(place, lab / place.name)
         cluster.start()
         if is_seen_before:
-            with pytest.raises(CorruptDataError, match="older than the lake"):
+            with pytest.raises(LakeAheadError, match="older than the lake"):
                 tables.tier(info)
         write(1_000, 25)
         for _ in range(2):
-            with pytest.raises(CorruptDataError, match="only those below 10 are so old"):
+            with pytest.raises(LakeAheadError, match="only those below 10 are so old"):
                 tables.tier(info)
         assert sorted(tables.lake_rows(info)["id"].to_pylist()) == list(range(20))
 

@@ -13,8 +13,8 @@ from fluss_lab.lake.iceberg.table.layout import new_layout
 from fluss_lab.lake.iceberg.table.table_properties import lake_properties
 from tests.unit.lake.changelogs import written
 from tests.unit.lake.conftest import Lake, records
+from tests.unit.lake.iceberg.maintenance.expiry_kit import check_no_orphan
 from tests.unit.lake.iceberg.maintenance.test_compaction import history, rows
-from tests.unit.lake.iceberg.maintenance.test_snapshot_expiry import check_no_orphan
 from tests.unit.lake.upkeep import COLUMNS, DAY_MS, HOUR_MS, Upkeep, keyed_lake
 
 
