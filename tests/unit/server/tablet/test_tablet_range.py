@@ -237,4 +237,5 @@ def test_nothing_is_dropped_of_a_bucket_whose_range_is_not_known(tmp_path):
     before = _segments(again)
     assert again.service.apply_retention() == 0
     assert again.service.copy_to_remote() == 0
+    assert not again.service._store.all()[0].remote.manifest.segments
     assert _segments(again) == before
