@@ -51,7 +51,7 @@ INTEGRITY = (
     Mutant(
         "copied_from_a_log_with_a_hole", "P7", "fluss_lab/server/tablet/remote/remote_task.py",
         "            if held.stopped is not None:\n",
-        "            if held.size_bytes < 0:\n",
+        "            if held.end < 0:\n",
         (f"{IN_RANGE}::test_nothing_is_dropped_of_a_bucket_whose_range_is_not_known",),
     ),
     Mutant(
