@@ -19,19 +19,23 @@ def info(lake):
     return expiring_table(lake)
 
 
-def test_a_commit_in_between_is_noticed_and_nothing_of_it_goes(lake, info):
-    ids = appended(lake, info, 5)
-    other = Lake(lake.folder)
-    catalog = lake.storage.access.catalog()
+def act_before_commit(lake, act):
+    """Have another program do something with the lake just before the first commit; return what it returned, once it has."""
+    other, catalog, turns = Lake(lake.folder), lake.storage.access.catalog(), []
     real = catalog.commit_table
-    turns = []
 
     def commit_table(*arguments):
         if not turns:
-            turns.append(other.append(info, rows(info, 2, 10), 10))
+            turns.append(act(other))
         return real(*arguments)
 
     catalog.commit_table = commit_table
+    return turns
+
+
+def test_a_commit_in_between_is_noticed_and_nothing_of_it_goes(lake, info):
+    ids = appended(lake, info, 5)
+    turns = act_before_commit(lake, lambda other: other.append(info, rows(info, 2, 10), 10))
     upkeep = Upkeep(lake, info)
     upkeep.clock.advance(2 * DAY_MS)
     assert upkeep.expire().snapshot_ids == tuple(ids[:3])
@@ -41,18 +45,7 @@ def test_a_commit_in_between_is_noticed_and_nothing_of_it_goes(lake, info):
 
 def test_a_tag_made_in_between_keeps_its_snapshot(lake, info):
     ids = appended(lake, info, 5)
-    other = Lake(lake.folder)
-    catalog = lake.storage.access.catalog()
-    real = catalog.commit_table
-    turns = []
-
-    def commit_table(*arguments):
-        if not turns:
-            turns.append(1)
-            other.load(info).manage_snapshots().create_tag(ids[0], "mine").commit()
-        return real(*arguments)
-
-    catalog.commit_table = commit_table
+    act_before_commit(lake, lambda other: other.load(info).manage_snapshots().create_tag(ids[0], "mine").commit())
     upkeep = Upkeep(lake, info)
     upkeep.clock.advance(2 * DAY_MS)
     assert upkeep.expire().snapshot_ids == (ids[1],)
