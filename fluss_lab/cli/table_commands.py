@@ -243,13 +243,13 @@ def _on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 def tables(folder: Path, database: str | None, *, is_json: bool) -> None:
     """List tables: all, or those of DATABASE."""
     with opened_lab(folder) as lab:
-        names = [database] if database is not None else lab.databases()
-        found = [(name, table) for name in names for table in lab.tables(name)]
+        paths = lab.tables() if database is None else [f"{database}.{name}" for name in lab.tables(database)]
     if is_json:
-        print_objects({"path": f"{name}.{table}", "database": name, "table": table} for name, table in found)
+        parts = ((path, *path.split(".")) for path in paths)
+        print_objects({"path": path, "database": name, "table": table} for path, name, table in parts)
         return
-    for name, table in found:
-        click.echo(f"{name}.{table}")
+    for path in paths:
+        click.echo(path)
 
 
 @click.command(epilog=examples("fluss-lab show nyc.flights", "fluss-lab show nyc.flights --json"))
@@ -346,10 +346,9 @@ def tier(
 
 
 def _has_lake_tables(lab: Lab) -> bool:
-    from fluss_lab.model.names import TablePath
+    from fluss_lab.client.table_listing import look_at_tables
 
-    paths = (TablePath(database, name) for database in lab.databases() for name in lab.tables(database))
-    return any(lab.table(path).descriptor.lake_enabled for path in paths)
+    return any(look_at_tables(lab.connection.admin(), lambda info: info.descriptor.lake_enabled))
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

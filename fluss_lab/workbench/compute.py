@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import look_at_tables
 from fluss_lab.display import Waiting, is_interactive
 from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Held
@@ -190,10 +191,8 @@ class Compute:
             self._checked = checked
 
     def _lake_tables(self) -> Iterator[TablePath]:
-        admin = self._connection.admin()
-        for path in (TablePath(database, name) for database in admin.databases() for name in admin.tables(database)):
-            if self._connection.table_info(path).descriptor.lake_enabled:
-                yield path
+        tables = look_at_tables(self._connection.admin(), lambda info: info)
+        return (info.path for info in tables if info.descriptor.lake_enabled)
 
     def _options(self) -> dict[str, str]:
         described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakSet
 
 from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import look_at_tables
 from fluss_lab.closing import Closing
 from fluss_lab.display import short
 from fluss_lab.errors import LakeNotConfiguredError
@@ -324,7 +325,8 @@ class Lab(Closing):
             TieringCancelledError: A round was cancelled; the tables behind it had no turn.
             FlussError: The first failure, after every table had its turn.
         """
-        tables = [each for each in self._all_tables() if each.descriptor.lake_enabled]
+        found = list(look_at_tables(self.connection.admin(), lambda info: info))
+        tables = [Table(self, each.path) for each in found if each.descriptor.lake_enabled]
         return tier_each(partial(table.tier, cancel=cancel, progress=progress) for table in tables)
 
     def tiering_service(
@@ -472,7 +474,7 @@ class Lab(Closing):
     def status(self) -> LabStatus:
         """Return servers, tables, lag, tiering states, disk and memory, as they are now."""
         described = self.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
-        return LabStatus(self.folder, described, self._all_tables(), self.connection.options)
+        return LabStatus(self.folder, described, self.connection)
 
     def doctor(self) -> Listing:
         """Check what machine and lab need: packages, Java, folder, disks, clock, servers, every bucket, tiering. Changes nothing.
@@ -484,9 +486,6 @@ class Lab(Closing):
         from fluss_lab.workbench.health.doctor import findings
 
         return findings(self.folder, self.connection)
-
-    def _all_tables(self) -> list[Table]:
-        return [Table(self, path) for path in self._tables.paths()]
 
     def __repr__(self) -> str:
         where = self.folder if self.folder is not None else self.connection

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import tables_by_database
 from fluss_lab.display import Grid, card, plural, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import FAILED
@@ -31,8 +32,8 @@ def lab_html(connection: Connection, folder: Path | None) -> str:
     try:
         coordinator = connection.coordinator(connection.attempts("show the lab", 0))
         described = coordinator.describe_cluster(pb.DescribeClusterRequest())
-        databases = connection.admin().databases()
-        paths = [TablePath(database, table) for database in databases for table in connection.admin().tables(database)]
+        databases = tables_by_database(connection.admin())
+        paths = [TablePath(database, name) for database, names in databases.items() for name in names]
         found = _look(connection, paths, described)
     except Exception as error:  # what is shown must not fail
         return card("Lab", name, facts, notes=[str(error) or type(error).__name__])

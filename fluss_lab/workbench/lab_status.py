@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import look_at_tables
 from fluss_lab.display import Grid, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.display.marks import FAILED
 from fluss_lab.errors import FlussError
+from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DISK_USAGE_TIME
 from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.displays import Listing, bucket_listing
 from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
-from fluss_lab.workbench.table import Table
 
 _TABLE_COLUMNS: Final = {
     "table": pa.string(),
@@ -58,12 +60,13 @@ class LabStatus:
         self,
         folder: Path | None,
         described: pb.DescribeClusterResponse,
-        tables: Iterable[Table],
-        options: Mapping[str, str],
+        connection: Connection,
     ) -> None:
         states = {state.table_id: state for state in described.tiering_states}
         self.folder = folder
-        self.tables = Listing("tables", [_table_row(table, states) for table in tables], _TABLE_COLUMNS)
+        self.tables = Listing(
+            "tables", [*look_at_tables(connection.admin(), partial(_table_row, connection, states))], _TABLE_COLUMNS
+        )
         self.attached = described.attached
         self.ephemeral = described.ephemeral
         self.coordinator_epoch = described.coordinator_epoch
@@ -79,7 +82,7 @@ class LabStatus:
         )
 
         self._described = described
-        self._disk_limit_ms = DISK_USAGE_TIME.of(options)
+        self._disk_limit_ms = DISK_USAGE_TIME.of(connection.options)
 
     @cached_property
     def disk(self) -> Listing:
@@ -161,14 +164,13 @@ class LabStatus:
         return status + "".join(each._repr_html_() for each in (*kept, self.servers, *room))
 
 
-def _table_row(table: Table, states: Mapping[int, pb.PbTieringState]) -> dict[str, Any]:
-    info = table.info
-    buckets = table.buckets(patient=False)
+def _table_row(connection: Connection, states: Mapping[int, pb.PbTieringState], info: TableInfo) -> dict[str, Any]:
+    buckets = bucket_listing(connection, info, patient=False)
     state = states.get(info.table_id)
     lake = info.descriptor.lake_enabled
     troubles = [row[kind] for kind in ("error", "warning") for row in buckets if row[kind]]
     return {
-        "table": str(table.path),
+        "table": str(info.path),
         "buckets": len(buckets),
         "rows_in_cluster": _sum(None if row["start"] is None else row["end"] - row["start"] for row in buckets),
         "bytes": _sum(row["bytes"] for row in buckets),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -11,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import table_paths
 from fluss_lab.errors import (
-    DatabaseNotFoundError,
     FlussError,
     InvalidNameError,
     InvalidSchemaError,
@@ -58,12 +57,7 @@ class LabTables:
 
     def paths(self) -> list[TablePath]:
         """Return the paths of all tables, sorted."""
-        admin = self._connection.admin()
-        found = []
-        for database in admin.databases():
-            with suppress(DatabaseNotFoundError):  # dropped since it was listed
-                found += [TablePath(database, name) for name in admin.tables(database)]
-        return found
+        return table_paths(self._connection.admin())
 
     def check(self, path: TablePath) -> None:
         """Raise an error that names other tables when there is none of this path."""

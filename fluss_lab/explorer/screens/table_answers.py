@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from fluss_lab.client import Connection
+from fluss_lab.client.table_listing import tables_by_database
 from fluss_lab.display import ago, plural
-from fluss_lab.errors import DatabaseNotFoundError, TableNotFoundError
+from fluss_lab.errors import TableNotFoundError
 from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size
 from fluss_lab.explorer.explorer_requests import (
     BucketRequest,
@@ -81,7 +81,7 @@ class TableAnswers:
         coordinator = connection.coordinator(connection.attempts("explore", 0))
         described = coordinator.describe_cluster(pb.DescribeClusterRequest())
         states = _by_path(described.tiering_states)
-        databases = _tables(connection)
+        databases = tables_by_database(connection.admin())
         paths = [f"{database}.{name}" for database, names in databases.items() for name in names]
         self._facts = {path: self._facts[path] for path in paths if path in self._facts}
         self._renew(paths, states)
@@ -264,17 +264,6 @@ def column_kind(type_name: str) -> str:
     if type_name in _TIMES:
         return "time"
     return "text" if type_name in _TEXTS else "bool" if type_name == "BOOLEAN" else "other"
-
-
-def _tables(connection: Connection) -> dict[str, list[str]]:
-    admin = connection.admin()
-    found: dict[str, list[str]] = {}
-    for database in admin.databases():
-        try:
-            found[database] = sorted(admin.tables(database))
-        except DatabaseNotFoundError:
-            continue  # dropped since it was listed
-    return dict(sorted(found.items()))
 
 
 def _by_path(states: Iterable[pb.PbTieringState]) -> dict[str, pb.PbTieringState]:

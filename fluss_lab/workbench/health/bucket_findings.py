@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fluss_lab.client import BucketStatus, Connection, KnownBucket
+from fluss_lab.client.table_listing import look_at_tables
 from fluss_lab.model import TableInfo, TablePath
 
 #: Most damaged buckets shown; the server's log has all.
@@ -30,10 +31,12 @@ class BucketTrouble(NamedTuple):
 
 
 def table_statuses(connection: Connection) -> list[tuple[TableInfo, list[BucketStatus]]]:
-    """Return every table with the state of each of its buckets, asked once: a server that does not answer is waited for no longer."""
+    """Return every table with the state of each of its buckets, asked once: a server that does not answer is waited for no longer.
+
+    A table that is dropped meanwhile is left out.
+    """
     admin = connection.admin()
-    infos = [admin.table_info(TablePath(db, name)) for db in admin.databases() for name in admin.tables(db)]
-    return [(info, admin.buckets(info, patient=False)) for info in infos]
+    return list(look_at_tables(admin, lambda info: (info, admin.buckets(info, patient=False))))
 
 
 def bucket_troubles(statuses: Iterable[tuple[TableInfo, Iterable[BucketStatus]]]) -> list[BucketTrouble]:
