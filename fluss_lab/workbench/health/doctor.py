@@ -304,7 +304,8 @@ def _leftovers(folder: Path) -> Iterator[Check]:
 
 
 def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
-    yield _check("server", lambda: _answering(folder, connection))
+    answer = _check("server", lambda: _answering(folder, connection))
+    yield answer
     try:
         found, running = cluster.read_discovery(folder), cluster.running_server(folder)
     except FlussError:
@@ -316,6 +317,8 @@ def _server(folder: Path, connection: Connection | None) -> Iterator[Check]:
             f"minutes, see {folder / LOG_FILE} and end it",
         )  # fmt: skip
     if running is not None:
+        if not answer.is_ok:
+            return  # one that does not answer is waited for once
         try:
             with _connect(folder, connection) as connected:
                 yield from _cluster_checks(connected, folder)
@@ -342,12 +345,12 @@ def _cluster_checks(connection: Connection, folder: Path | None) -> Iterator[Che
         connection: To the cluster.
         folder: The lab's, for commands; None: it is on another machine.
     """
-    yield from _bucket_checks(connection, folder)
     try:
         described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     except FlussError as error:
         yield Check("server", False, str(error), error_class=type(error).__name__)
         return
+    yield from _bucket_checks(connection, folder)
     for each in described.tablet_server_status:
         if each.state != "running":
             why = each.last_error or "no reason is known"

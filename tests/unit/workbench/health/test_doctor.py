@@ -261,3 +261,16 @@ def test_an_open_lab_says_what_is_wrong_with_it_first(tmp_path, monkeypatch):
     assert ill.title == f"doctor: 1 of {len(ill)} checks failed"
     assert {"buckets", "java"} <= set(elsewhere.column("check"))
     assert "disk" not in elsewhere.column("check")
+
+
+def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path):
+    with ServerProcess(tmp_path / "lab", client={"client.request-timeout": "1s"}) as server:
+        known_connection = server.connection
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            for known in (checks(server.folder, known_connection), findings(None, known_connection)):
+                rows = [each.row() if isinstance(each, Check) else each for each in known]
+                assert [row["error_class"] for row in rows if row["check"] == "server"] == ["ServerUnavailableError"]
+                assert not {"buckets", "tiering"} & {row["check"] for row in rows}
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
