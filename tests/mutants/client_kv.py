@@ -246,7 +246,7 @@ CLIENT_KV = (
     Mutant(
         "old_batch_read_by_the_present_schema", "P4", FETCHING,
         "            found = self._full[schema_id] = self._schema_of(schema_id).arrow_schema\n",
-        "            found = self._full[schema_id] = self._full[self._schema_id]\n",
+        "            found = self._full[schema_id] = self._full[self.schema_id]\n",
         (f"{IN_SCHEMAS}::test_every_batch_is_brought_to_the_readers_schema",),
     ),
     Mutant(

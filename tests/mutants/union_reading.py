@@ -85,7 +85,7 @@ UNION_READING = (
         "P4",
         KEYED_ROWS,
         "                found.append(ended_offsets(records))\n",
-        "                found.append(ended_offsets(records)[: self._own(records).num_rows])\n",
+        "                found.append(ended_offsets(records)[: self._own(records, self._write_mask(records)).num_rows])\n",
         (f"{IN_KEYED}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
