@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 STATES = "fluss_lab/server/coordinator/tiering/tiering_manager.py"
+TABLE_TIERING = "fluss_lab/server/coordinator/tiering/table_tiering.py"
 LEDGER = "fluss_lab/server/coordinator/tiering/lake_snapshots.py"
 LAYOUT = "fluss_lab/lake/iceberg/table/layout.py"
 PROPERTIES = "fluss_lab/lake/iceberg/table/table_properties.py"
@@ -24,9 +25,9 @@ IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
 REPAIRING = (
     Mutant(
-        "person_asked_every_two_seconds", "P6", STATES,
-        "delay_ms = BACKOFF_MAX_MS if for_a_person else ",
-        "delay_ms = ",
+        "person_asked_every_two_seconds", "P6", TABLE_TIERING,
+        "        if error in FOR_A_PERSON:\n",
+        "        if error in ():\n",
         (f"{IN_STATES}::test_what_only_a_person_mends_is_tried_as_seldom_as_any",),
     ),
     Mutant(

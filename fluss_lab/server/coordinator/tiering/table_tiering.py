@@ -1,4 +1,4 @@
-"""The tiering of one table: its states, what is known of it, and its row of the metadata file."""
+"""The tiering of one table: its states, when its next round or retry is due, and its row of the metadata file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from fluss_lab.errors import (
+    CorruptDataError,
+    FlussError,
+    ForeignCommitError,
+    LakeSnapshotNotFoundError,
+    OffsetOutOfRangeError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 from fluss_lab.model import TablePath
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+
+#: A failed table is retried after 2, 4, 8, ... s, at most 5 min: a broken catalog gets a dozen retries an hour, one with a
+#: passing fault is retried within the freshness of most tables. A round requested by hand never waits.
+BACKOFF_FIRST_MS: Final = 2_000
+BACKOFF_MAX_MS: Final = 300_000
+#: Failures that every retry repeats until a person acts: `fluss-lab repair`, or a change in the lake.
+FOR_A_PERSON: Final = (
+    ForeignCommitError, LakeSnapshotNotFoundError, TableNotFoundError, OffsetOutOfRangeError, CorruptDataError,
+    UnsupportedError,
+)  # fmt: skip
 
 
 class TieringState(StrEnum):
@@ -61,6 +80,16 @@ class TableTiering:
     def due_ms(self) -> int:
         """Return when the next round is due."""
         return max(self.since_ms, self.last_tiered_ms or 0) + self.freshness_ms
+
+    def retry_delay_ms(self, error: type[FlussError] | None) -> int:
+        """Return how long a table waits after a failed round.
+
+        Args:
+            error: What the round failed with; None: it is not known.
+        """
+        if error in FOR_A_PERSON:
+            return BACKOFF_MAX_MS
+        return min(BACKOFF_FIRST_MS << min(max(0, self.failures - 1), 20), BACKOFF_MAX_MS)
 
     def clamp_times(self, now_ms: int) -> TableTiering:
         """Return the same with no time in the future: when the clock stepped back, the wait begins now."""

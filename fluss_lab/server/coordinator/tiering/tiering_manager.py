@@ -32,18 +32,13 @@ from fluss_lab.errors import (
     ERROR_CODES,
     CommitOutcomeUnknownError,
     ConflictError,
-    CorruptDataError,
     FencedTieringEpochError,
-    ForeignCommitError,
     InternalError,
     LakeNotConfiguredError,
-    LakeSnapshotNotFoundError,
-    OffsetOutOfRangeError,
     StorageError,
     TableNotFoundError,
     TieringCancelledError,
     TieringInProgressError,
-    UnsupportedError,
 )
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
@@ -62,15 +57,6 @@ from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
 log = logging.getLogger(__name__)
 
-#: A failed table is retried after 2, 4, 8, ... s, at most 5 min: a broken catalog gets a dozen retries an hour, one with a
-#: passing fault is retried within the freshness of most tables. A round requested by hand never waits.
-BACKOFF_FIRST_MS: Final = 2_000
-BACKOFF_MAX_MS: Final = 300_000
-#: Failures that every retry repeats until a person acts: `fluss-lab repair`, or a change in the lake.
-FOR_A_PERSON: Final = (
-    ForeignCommitError, LakeSnapshotNotFoundError, TableNotFoundError, OffsetOutOfRangeError, CorruptDataError,
-    UnsupportedError,
-)  # fmt: skip
 #: Characters kept of an error's text; it is shown in tables.
 ERROR_LENGTH_MAX: Final = 2_000
 
@@ -452,9 +438,7 @@ class TieringManager:
                 self._history.fail(table_id, table.epoch, now_ms, message, error_code, facts)
 
         self._move(failed, TieringState.FAILED, TieringState.PENDING, note=note)
-        for_a_person, failures = kind in FOR_A_PERSON, max(1, failed.failures)
-        delay_ms = BACKOFF_MAX_MS if for_a_person else min(BACKOFF_FIRST_MS << min(failures - 1, 20), BACKOFF_MAX_MS)
-        self._queue[table_id] = self._clock.monotonic_ms() + delay_ms
+        self._queue[table_id] = self._clock.monotonic_ms() + failed.retry_delay_ms(kind)
 
     def _grant(self, table_id: int, session_id: int | None) -> TieringGrant:
         table = self._tables[table_id]

@@ -4,7 +4,7 @@ import pytest
 
 from fluss_lab.errors import ERROR_CODES, ForeignCommitError, UnsupportedError, error_code
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.coordinator.tiering.tiering_manager import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from fluss_lab.server.coordinator.tiering.table_tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from tests.unit.server.coordinator.rig import Rig
 
 pytestmark = pytest.mark.slow

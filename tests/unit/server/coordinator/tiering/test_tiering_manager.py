@@ -19,8 +19,7 @@ from fluss_lab.errors import (
     UnsupportedError,
     error_code,
 )
-from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
-from fluss_lab.server.coordinator.tiering.tiering_manager import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from fluss_lab.server.coordinator.tiering.table_tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, TieringState
 from tests.unit.server.coordinator.tiering.states_kit import FRESHNESS_MS, TAKEOVER_MS, TIMEOUT_MS, table
 
 

@@ -15,7 +15,7 @@ from fluss_lab.errors import (
     TieringInProgressError,
     error_code,
 )
-from fluss_lab.server.coordinator.tiering.tiering_manager import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from fluss_lab.server.coordinator.tiering.table_tiering import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from tests.unit.server.coordinator.tiering.states_kit import TAKEOVER_MS, TIMEOUT_MS, Bench
 
 # -- random walks beside a model ---------------------------------------------------------------------------------------
