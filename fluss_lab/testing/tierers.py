@@ -34,7 +34,7 @@ PRELOAD: Final = (
     "fluss_lab.testing.tierers",
     "fluss_lab.client.admin",
     "fluss_lab.client.log.range_reader",
-    "fluss_lab.tiering.maintenance.lake_maintenance",
+    "fluss_lab.tiering.maintenance.automatic_maintenance",
     "fluss_lab.tiering.round.tiering_round",
     "fluss_lab.lake.iceberg.commit.round_commit",
     "fluss_lab.lake.iceberg.write.data_file_writer",
@@ -302,7 +302,7 @@ def maintain_by_hand(
         ahead_ms: How far the clock is ahead by which ages are measured.
         options: Heartbeats, as for a round.
     """
-    from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
+    from fluss_lab.tiering.maintenance.automatic_maintenance import TableMaintenance
     from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 
     actions: dict[str, Callable[[TableMaintenance], object]] = {

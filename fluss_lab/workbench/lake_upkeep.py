@@ -22,7 +22,7 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import parse_duration
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.tiering.maintenance.lake_maintenance import ORPHAN_AGE_MS, TableMaintenance
+from fluss_lab.tiering.maintenance.automatic_maintenance import ORPHAN_AGE_MS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import (
     CompactionReport,

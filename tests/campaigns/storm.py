@@ -30,7 +30,7 @@ from fluss_lab.client.kv.lookuper import CALLS_AT_ONCE
 from fluss_lab.errors import FlussError, NotFoundError, TieringInProgressError, WriteInterruptedError
 from fluss_lab.testing.mock_clock import wait_until
 from fluss_lab.testing.tierers import LocalTieringExecutor
-from fluss_lab.tiering.maintenance.lake_maintenance import TableMaintenance
+from fluss_lab.tiering.maintenance.automatic_maintenance import TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import maintain
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.service.tiering_service import TieringService

@@ -31,7 +31,7 @@ KINDS = {
         "remote/log/db/#/#/#/#.log: batch",
         "tablet/data/t#/b#/#.log: batch",
     },
-    "records/blocks.py": {"remote/log/db/#/#/#/#.blocks: header"},
+    "records/remote_segment.py": {"remote/log/db/#/#/#/#.blocks: header"},
     "records/kv_manifest.py": {"remote/kv/db/#/#/#.manifest: json", "metadata.db: kv_snapshots.completed"},
     "server/coordinator/metadata/metadata_store.py": {"metadata.db: user_version"},
     "server/process/server_process.py": {"server-options.json: json"},

@@ -18,7 +18,7 @@ EVOLVE = "fluss_lab/records/log_records.py"
 IN_UPSERT = "tests/unit/client/write/test_upsert_writer.py"
 IN_INTERRUPTED = "tests/unit/client/write/test_interrupted_writes.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"
-IN_GATHERED = "tests/unit/client/write/test_gathered_rows.py"
+IN_GATHERED = "tests/unit/client/write/test_linger.py"
 IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
 IN_SHARED = "tests/unit/client/kv/test_shared_calls.py"
 IN_KEPT = "tests/unit/client/kv/test_kept_lookupers.py"
@@ -66,7 +66,7 @@ CLIENT_KV = (
         (f"{IN_GATHERED}::test_rows_keep_their_order_among_calls_of_other_forms",),
     ),
     Mutant(
-        "single_row_that_came_late_left_behind", "P1", "fluss_lab/client/write/gathered_rows.py",
+        "single_row_that_came_late_left_behind", "P1", "fluss_lab/client/write/linger.py",
         "                    if 0 <= gathering.place_of(row) < (gathering.taken or 0):",
         "                    if 0 <= gathering.place_of(row):",
         (f"{IN_GATHERED}::test_a_row_that_comes_late_goes_with_the_next",),

@@ -97,7 +97,7 @@ LAKE_DAMAGE = (
     Mutant(
         "orphans_looked_for_in_a_location_that_others_have_too",
         "P13",
-        "fluss_lab/lake/iceberg/maintenance/table_maintenance.py",
+        "fluss_lab/lake/iceberg/maintenance/iceberg_maintenance.py",
         "        if not is_own(self._access, self._table.path, lake):\n            raise",
         "        if lake is None:\n            raise",
         (f"{IN_ORPHANS}::test_a_location_that_the_catalog_chose_is_not_cleared",),

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import LOG_SOURCE, Mutant
 
-CHAIN = "fluss_lab/lake/iceberg/metadata/snapshot_chain.py"
+CHAIN = "fluss_lab/lake/iceberg/metadata/replay_chain.py"
 PARTITION_HISTORY = "fluss_lab/lake/iceberg/metadata/partition_history.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 EVENT_FILES = "fluss_lab/lake/iceberg/read/delete_event_reader.py"
@@ -10,7 +10,7 @@ MERGE_READER = "fluss_lab/lake/iceberg/read/merge_reader.py"
 METADATA_FILES = "fluss_lab/lake/iceberg/metadata/metadata_files.py"
 IN_KEYED_LOG = "tests/unit/lake/iceberg/read/test_pk_log.py"
 IN_LAKE_LOG = "tests/unit/lake/iceberg/read/test_lake_log.py"
-IN_CHAIN = "tests/unit/lake/iceberg/metadata/test_snapshot_chain.py"
+IN_CHAIN = "tests/unit/lake/iceberg/metadata/test_replay_chain.py"
 IN_METADATA_FILES = "tests/unit/lake/iceberg/metadata/test_metadata_files.py"
 IN_ICEBERG = "tests/unit/lake/iceberg/test_conformance_iceberg.py::TestIceberg"
 IN_PARQUET = "tests/unit/lake/test_conformance_parquet.py::TestParquetLake"

@@ -9,15 +9,15 @@ ORPHANS = "fluss_lab/lake/iceberg/maintenance/orphans.py"
 COMPACTION = "fluss_lab/lake/iceberg/maintenance/compaction.py"
 COMPACTION_PLAN = "fluss_lab/lake/iceberg/maintenance/compaction_plan.py"
 REPLACE = "fluss_lab/lake/iceberg/maintenance/compaction_commit.py"
-LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/table_maintenance.py"
+LAKE_MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/iceberg_maintenance.py"
 EQUALITY_DELETES = "fluss_lab/lake/iceberg/read/equality_deletes.py"
-MAINTENANCE = "fluss_lab/tiering/maintenance/lake_maintenance.py"
+MAINTENANCE = "fluss_lab/tiering/maintenance/automatic_maintenance.py"
 
 IN_COMPACTION = "tests/unit/lake/iceberg/maintenance/test_compaction.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/iceberg/maintenance/test_orphans.py"
 IN_MERGE_READ = "tests/unit/lake/iceberg/read/test_merge_reader.py"
-IN_MAINTENANCE = "tests/unit/tiering/maintenance/test_lake_maintenance.py"
+IN_MAINTENANCE = "tests/unit/tiering/maintenance/test_automatic_maintenance.py"
 
 MAINTAINING = (
     Mutant(

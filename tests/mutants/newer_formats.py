@@ -41,7 +41,7 @@ NEWER_FORMATS = (
         (_of_kind("server-options.json: json"),),
     ),
     Mutant(
-        "newer_batch_in_remote_storage_not_named", "P7", "fluss_lab/records/blocks.py",
+        "newer_batch_in_remote_storage_not_named", "P7", "fluss_lab/records/remote_segment.py",
         'raise type(error)(f"{self.path}: {error}") from error',
         "raise",
         (_of_kind("remote/log/db/#/#/#/#.log: batch"),),

@@ -19,7 +19,7 @@ PROVING = (
         "if partition is not None and partition not in partitions.ids:",
         (
             f"{IN_DROPPED}::test_another_partition_of_the_name_does_not_get_the_replay_start_of_the_first",
-            "tests/unit/lake/iceberg/metadata/test_snapshot_chain.py"
+            "tests/unit/lake/iceberg/metadata/test_replay_chain.py"
             "::test_a_drop_is_remembered_while_a_tag_keeps_the_dropped_rows",
         ),
     ),

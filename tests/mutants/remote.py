@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import BUCKET, RETENTION, Mutant
 
-BLOCKS = "fluss_lab/records/blocks.py"
+BLOCKS = "fluss_lab/records/remote_segment.py"
 COPY = "fluss_lab/server/tablet/remote/segment_copy.py"
 REMOTE_LOG = "fluss_lab/server/tablet/remote/remote_log.py"
 MANIFEST = "fluss_lab/server/tablet/remote/remote_manifest.py"

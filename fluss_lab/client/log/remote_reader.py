@@ -26,7 +26,7 @@ from fluss_lab.records.batch import (
     checksum,
     decode_checked,
 )
-from fluss_lab.records.blocks import SegmentFile, SegmentKey
+from fluss_lab.records.remote_segment import SegmentFile, SegmentKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.storage.file_store import Place, store_failure
 from fluss_lab.storage.store_location import local_place, location_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import BatchSender
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
-from fluss_lab.client.write.gathered_rows import RowGatherer
+from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
 from fluss_lab.client.write.write_requests import Appends, WriteKind

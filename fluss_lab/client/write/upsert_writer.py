@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fluss_lab.client.write.gathered_rows import RowGatherer
+from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.table_writer import TableWriter
 from fluss_lab.client.write.write_requests import Upserts
 from fluss_lab.client.write.write_result import UpsertResult

@@ -139,7 +139,7 @@ class IcebergLakeStorage(
 
     def create_lake_maintenance(self, table: TableInfo, clock: Clock | None = None) -> LakeMaintenance:
         """Return the maintenance of a table."""
-        from fluss_lab.lake.iceberg.maintenance.table_maintenance import IcebergLakeMaintenance
+        from fluss_lab.lake.iceberg.maintenance.iceberg_maintenance import IcebergLakeMaintenance
 
         return IcebergLakeMaintenance(self._access, self._entry_cache(), table, clock)
 

@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.blocks import SegmentFile
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
+from fluss_lab.records.remote_segment import SegmentFile
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION

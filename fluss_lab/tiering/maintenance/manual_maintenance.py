@@ -20,7 +20,7 @@ from fluss_lab.errors import (
 from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, TableMaintenance
+from fluss_lab.tiering.maintenance.automatic_maintenance import MaintenanceScene, TableMaintenance
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.source_enumerator import (

@@ -31,7 +31,7 @@ from fluss_lab.interrupts import Flag, cancelled_by, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, LakeTieringFactory
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.tiering.maintenance.lake_maintenance import MaintenanceScene, maintain_table
+from fluss_lab.tiering.maintenance.automatic_maintenance import MaintenanceScene, maintain_table
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport

@@ -1,7 +1,7 @@
 """The log of a table read back from the lake: by offset in order, and by time.
 
 Source: FIP "fetch log from lake". Of a log table it is the rows of the snapshot asked for. Of a primary-key table it is
-rows and events of that snapshot and of those that are kept for replay (see `snapshot_chain`). Files of a bucket normally
+rows and events of that snapshot and of those that are kept for replay (see `replay_chain`). Files of a bucket normally
 follow one another by offset; those that another engine compacted may overlap, and are merged.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
-from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
+from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile

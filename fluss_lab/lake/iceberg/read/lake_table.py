@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from pyiceberg.table import TableProperties
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
-from fluss_lab.lake.iceberg.metadata.snapshot_chain import SnapshotChain
+from fluss_lab.lake.iceberg.metadata.replay_chain import ReplayChain
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketFiles,
     EntryCache,
@@ -136,7 +136,7 @@ class LakeTable:
         self._shared = shared
         self._loaded: LoadedTable | None = None
         self._kept: LRUCache[int, SnapshotFiles] = LRUCache(SNAPSHOTS_KEPT)
-        self._chain: SnapshotChain | None = None
+        self._chain: ReplayChain | None = None
 
     def snapshot_files(self, snapshot_id: int) -> SnapshotFiles:
         """Return the files of a snapshot.
@@ -176,7 +176,7 @@ class LakeTable:
             raise no_snapshot(loaded.lake, self.info.path, snapshot_id)
         return loaded
 
-    def chain(self, snapshot_id: int) -> SnapshotChain:
+    def chain(self, snapshot_id: int) -> ReplayChain:
         """Return where the logs of a primary-key table's buckets lie, of a table loaded when it had the snapshot.
 
         Raises:
@@ -184,7 +184,7 @@ class LakeTable:
         """
         lake = self.lake_with(snapshot_id)
         if self._chain is None or self._chain.lake is not lake:
-            self._chain = SnapshotChain(lake, self.info, self._entries, self.missing)
+            self._chain = ReplayChain(lake, self.info, self._entries, self.missing)
         return self._chain
 
     @property

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
-from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
+from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, clip_rows
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
-from fluss_lab.lake.iceberg.metadata.snapshot_chain import ChainLink
+from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeFile
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable

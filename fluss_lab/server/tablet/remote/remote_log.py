@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.blocks import SegmentFile
+from fluss_lab.records.remote_segment import SegmentFile
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.log.log_reader import RecordLocation
 from fluss_lab.server.tablet.log.segment import Segment

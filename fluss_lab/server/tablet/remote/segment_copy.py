@@ -23,7 +23,7 @@ from fluss_lab.records.batch import (
     checksum,
     split_headers,
 )
-from fluss_lab.records.blocks import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
+from fluss_lab.records.remote_segment import INDEX_SUFFIX, LOG_SUFFIX, PREVIOUS_SUFFIX, Block, BlockIndex, SegmentKey
 from fluss_lab.server.tablet.log.segment import BatchPosition, Segment
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteSegment
 from fluss_lab.storage.file_store import FileWriter, Place

@@ -69,18 +69,18 @@ def test_files_younger_than_the_grace_stay(lake, info):
 
 
 def test_a_file_that_is_committed_while_others_are_looked_for_stays(lake, info, monkeypatch):
-    from fluss_lab.lake.iceberg.maintenance import table_maintenance
+    from fluss_lab.lake.iceberg.maintenance import iceberg_maintenance
 
     lake.append(info, rows(info, 2))
     under_way = lake.write(info, records(rows(info, 2, 2), 2))
-    real = table_maintenance.list_files
+    real = iceberg_maintenance.list_files
 
     def then_committed(table, folders):
         files = real(table, folders)
         lake.commit(info, under_way)
         return files
 
-    monkeypatch.setattr(table_maintenance, "list_files", then_committed)
+    monkeypatch.setattr(iceberg_maintenance, "list_files", then_committed)
     assert later(Upkeep(lake, info)).orphans(dry_run=False) == []
     assert Upkeep(lake, info).rows(names=["__offset"])["__offset"].to_pylist() == [0, 1, 2, 3]
 

@@ -12,7 +12,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import HEADER_BYTES, split_headers
-from fluss_lab.records.blocks import BlockIndex, SegmentFile
+from fluss_lab.records.remote_segment import BlockIndex, SegmentFile
 from fluss_lab.server.tablet.remote import remote_manifest, segment_copy
 from fluss_lab.server.tablet.remote.remote_manifest import RemoteManifest, RemoteSegment
 from tests.unit.server.tablet.remote.remote_kit import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluss_lab.client import Connection, read_range
-from fluss_lab.client.write import gathered_rows
+from fluss_lab.client.write import linger
 from fluss_lab.errors import InvalidRecordError, InvalidRequestError, TableNotFoundError, WriteInterruptedError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.testing.mock_clock import wait_until
@@ -26,7 +26,7 @@ def rows_in(connection: Connection, info: TableInfo) -> list[dict[str, Any]]:
 
 def test_rows_given_one_at_a_time_are_written_in_their_order_and_share_futures(connection, make_table):
     info = make_table()
-    rows = [{"id": index, "name": f"n{index}"} for index in range(3 * gathered_rows.ROWS_MAX + 5)]
+    rows = [{"id": index, "name": f"n{index}"} for index in range(3 * linger.ROWS_MAX + 5)]
     with connection.append_writer(info.path) as writer:
         futures = [writer.append(row) for row in rows]
         writer.flush()
@@ -98,7 +98,7 @@ def test_upserts_and_deletes_keep_their_order(connection, make_table):
 
 
 def test_threads_give_rows_to_one_writer_and_each_is_written_once(connection, make_table, monkeypatch):
-    monkeypatch.setattr(gathered_rows, "ROWS_MAX", 50)
+    monkeypatch.setattr(linger, "ROWS_MAX", 50)
     info = make_table()
     with connection.append_writer(info.path) as writer:
 
@@ -120,7 +120,7 @@ def test_threads_give_rows_to_one_writer_and_each_is_written_once(connection, ma
 
 def test_a_row_that_comes_late_goes_with_the_next(connection, make_table, monkeypatch):
     """Between the moment that a thread finds some rows and that in which it adds its own, they may be taken."""
-    monkeypatch.setattr(gathered_rows, "LINGER_S", 60.0)
+    monkeypatch.setattr(linger, "LINGER_S", 60.0)
     info = make_table()
     with connection.append_writer(info.path) as writer:
         first = writer.append({"id": 0})
@@ -138,7 +138,7 @@ def test_a_row_that_comes_late_goes_with_the_next(connection, make_table, monkey
 
 
 def test_a_row_that_cannot_be_queued_is_let_go_of_and_those_before_stay(connection, make_table, monkeypatch):
-    monkeypatch.setattr(gathered_rows, "ROWS_MAX", 3)
+    monkeypatch.setattr(linger, "ROWS_MAX", 3)
     info = make_table()
     with connection.append_writer(info.path) as writer:
         writer.append([{"id": 0}]).result(WAIT_S)
@@ -193,7 +193,7 @@ def test_rows_that_no_server_takes_fail_and_flush_says_so(connection, make_table
 
 
 def test_gathered_rows_are_told_settled_and_abandoned(connection, make_table, monkeypatch):
-    monkeypatch.setattr(gathered_rows, "LINGER_S", 5.0)
+    monkeypatch.setattr(linger, "LINGER_S", 5.0)
     info = make_table()
     writers = [connection.append_writer(info.path) for _ in range(2)]
     futures = []

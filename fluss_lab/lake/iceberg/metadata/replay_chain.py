@@ -57,7 +57,7 @@ class ChainLink:
     events: Sequence[tuple[EventRange, LakeDelete]] = ()
 
 
-class SnapshotChain:
+class ReplayChain:
     """The pieces of the logs of one table, which was loaded once: make another one when it is loaded again.
 
     Args:

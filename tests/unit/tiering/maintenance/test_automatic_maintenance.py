@@ -21,7 +21,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_history import keeps_rows
 from fluss_lab.model import TablePath
 from fluss_lab.testing import MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
-from fluss_lab.tiering.maintenance.lake_maintenance import FAILPOINTS, TableMaintenance
+from fluss_lab.tiering.maintenance.automatic_maintenance import FAILPOINTS, TableMaintenance
 from fluss_lab.tiering.maintenance.manual_maintenance import NoTieringExecutor, maintain
 from fluss_lab.tiering.round.round_report import (
     CompactionReport,
@@ -337,14 +337,14 @@ def test_tasks_travel_as_json_and_tell_what_is_wrong(tables):
 
 def test_failpoints_are_all_passed(tables, monkeypatch):
     """The list that kill tests go through is the code's."""
-    from fluss_lab.lake.iceberg.maintenance import compaction, table_maintenance
+    from fluss_lab.lake.iceberg.maintenance import compaction, iceberg_maintenance
     from fluss_lab.lake.iceberg.maintenance import snapshot_expiry as expiry
     from fluss_lab.lake.iceberg.table import table_folders
-    from fluss_lab.tiering.maintenance import lake_maintenance
+    from fluss_lab.tiering.maintenance import automatic_maintenance
     from fluss_lab.tiering.task import tiering_task
 
     passed = set()
-    for module in (compaction, expiry, table_folders, table_maintenance, lake_maintenance, tiering_task):
+    for module in (compaction, expiry, table_folders, iceberg_maintenance, automatic_maintenance, tiering_task):
         monkeypatch.setattr(module, "failpoint", passed.add)
     properties = {"table.datalake.snapshots-min": 1, "table.datalake.auto-maintenance": True}
     people = KeyedTable(tables, buckets=1, properties=properties)
