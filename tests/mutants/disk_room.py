@@ -178,8 +178,8 @@ DISK_ROOM = (
         (f"{IN_STATES}::test_while_the_metadata_cannot_be_written_states_are_read_and_heartbeats_taken",),
     ),
     Mutant(
-        "table_held_by_a_process_that_is_gone", "P9", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
-        "        if held.has_ended:\n",
+        "table_held_by_a_process_that_is_gone", "P9", "fluss_lab/server/coordinator/tiering/tierer_leases.py",
+        "        if lease.has_ended:\n",
         "        if False:\n",
         (f"{IN_STATES}::test_a_tierer_that_ended_while_nothing_could_be_written_holds_its_table_no_longer_than_that",),
     ),

@@ -6,11 +6,11 @@ SUPERVISOR = "fluss_lab/server/process/supervisor.py"
 TABLET_NODE = "fluss_lab/server/process/tablet_node.py"
 TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
-ASSIGNMENT = "fluss_lab/server/coordinator/tablets/tablet_members.py"
+ASSIGNMENT = "fluss_lab/server/coordinator/tablets/bucket_assignment.py"
 
 IN_SUPERVISOR = "tests/unit/server/process/test_supervisor.py"
 IN_NODES = "tests/unit/server/process/test_tablet_node.py"
-IN_ASSIGNMENT = "tests/unit/server/coordinator/tablets/test_tablet_members.py"
+IN_ASSIGNMENT = "tests/unit/server/coordinator/tablets/test_bucket_assignment.py"
 IN_TLS = "tests/unit/rpc/access/test_tls.py"
 
 PROCESSES = (

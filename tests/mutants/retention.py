@@ -132,8 +132,8 @@ RETENTION = (
     ),
     Mutant(
         "renewal_forgets_or_keeps_the_wrong_session", "P5", TIERING,
-        "            if session_id is not None:\n                held.session_id = session_id\n",
-        "            if session_id is None:\n                held.session_id = session_id\n",
+        "            if session_id is not None:\n                lease.session_id = session_id\n",
+        "            if session_id is None:\n                lease.session_id = session_id\n",
         (f"{IN_STATES}::test_a_hold_is_of_the_session_that_renewed_it_last",),
     ),
     Mutant(

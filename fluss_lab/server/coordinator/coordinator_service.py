@@ -19,9 +19,7 @@ from fluss_lab.model.config.options import (
     SERVER_ATTACHED_MAX,
     SERVER_GRACE,
     TABLET_SERVERS,
-    TIERING_HEARTBEAT_TIMEOUT,
     TIERING_ROUNDS_KEPT,
-    TIERING_TAKEOVER,
 )
 from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -38,12 +36,14 @@ from fluss_lab.server.coordinator.ddl.table_ddl import TableAlteration, TableDdl
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
+from fluss_lab.server.coordinator.tablets.bucket_assignment import server_count
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets
 from fluss_lab.server.coordinator.tablets.kv_snapshot_registry import KvSnapshotRegistry
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
-from fluss_lab.server.coordinator.tablets.tablet_members import TabletMembers, registered_status, server_count
+from fluss_lab.server.coordinator.tablets.tablet_members import TabletMembers, registered_status
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.coordinator.tiering.tierer_heartbeats import answer_heartbeat
+from fluss_lab.server.coordinator.tiering.tierer_leases import LeaseTimes
 from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 from fluss_lab.server.folder.remote_storage import META_KEY as REMOTE_OWNER_KEY
 from fluss_lab.server.server_metrics import Family
@@ -112,8 +112,7 @@ class CoordinatorService:
             self.store, self._catalog, self.epoch, remote_access.place_from(options)
         )
         self._tiering = TieringManager(
-            self.store, clock, coordinator_epoch=self.epoch,
-            heartbeat_timeout_ms=TIERING_HEARTBEAT_TIMEOUT.of(options), takeover_ms=TIERING_TAKEOVER.of(options),
+            self.store, clock, coordinator_epoch=self.epoch, lease_times=LeaseTimes.of(options),
             rounds_kept=TIERING_ROUNDS_KEPT.of(options),
         )  # fmt: skip
         self._durables = DurableOffsets(self.store)

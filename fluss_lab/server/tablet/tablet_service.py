@@ -27,10 +27,10 @@ from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_ro
 from fluss_lab.server.kv.row_memory import ROWS_FOLDER, RowMemory
 from fluss_lab.server.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
-from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
+from fluss_lab.server.tablet.buckets.bucket_tiers import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.coordinator_reports import DurableReporter, KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter

@@ -27,9 +27,9 @@ from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.coordinator_messages import bucket_message, chunks, is_done, lake_offset_message
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, TableCatalog
+from fluss_lab.server.coordinator.tablets.bucket_assignment import leaders_for
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, partition_key
 from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier, is_settled
-from fluss_lab.server.coordinator.tablets.tablet_members import leaders_for
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,6 @@ from fluss_lab.errors import (
     StorageError,
     TableNotFoundError,
     TieringCancelledError,
-    TieringInProgressError,
 )
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FRESHNESS
@@ -53,6 +52,7 @@ from fluss_lab.server.coordinator.tiering.table_tiering import (
     stored_tiering,
     write_tiering,
 )
+from fluss_lab.server.coordinator.tiering.tierer_leases import LeaseTimes, TiererLease
 from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
 log = logging.getLogger(__name__)
@@ -75,14 +75,6 @@ class TieringGrant:
     takeover: bool
 
 
-@dataclass(slots=True)
-class _Hold:
-    session_id: int | None
-    heard_ms: int
-    takeover: bool
-    has_ended: bool = False
-
-
 class TieringManager:
     """Keeps the state of every lake-enabled table's tiering. Threads may share it.
 
@@ -90,8 +82,7 @@ class TieringManager:
         store: The metadata file; its lock is this manager's.
         clock: Wall time for freshness, monotonic time for silence.
         coordinator_epoch: This start of the coordinator.
-        heartbeat_timeout_ms: Silence after which a holder counts as dead.
-        takeover_ms: Silence after which a round asked by hand may take over.
+        lease_times: After which silence a tierer loses its table.
         rounds_kept: Rounds that the history of each table keeps.
     """
 
@@ -101,21 +92,19 @@ class TieringManager:
         clock: Clock,
         *,
         coordinator_epoch: int,
-        heartbeat_timeout_ms: int,
-        takeover_ms: int,
+        lease_times: LeaseTimes,
         rounds_kept: int,
     ) -> None:
         self._store = store
         self._clock = clock
         self._coordinator_epoch = coordinator_epoch
-        self._heartbeat_timeout_ms = heartbeat_timeout_ms
-        self._takeover_ms = takeover_ms
+        self._lease_times = lease_times
         self._tables: dict[int, TableTiering] = {}
-        self._held: dict[int, _Hold] = {}
+        self._leases: dict[int, TiererLease] = {}
         self.stats = TieringStats(clock)
         self._history = RoundHistory(store, rounds_kept)
         #: Who held a table when it was dropped.
-        self.leaving = LeavingTierers(takeover_ms)
+        self.leaving = LeavingTierers(lease_times.takeover_ms)
         # Pending tables in order of arrival -> monotonic time before which only a request by id gets them.
         self._queue: OrderedDict[int, int] = OrderedDict()
         # Coordinator and tiering epoch of the last finished round: its report may arrive twice.
@@ -156,7 +145,7 @@ class TieringManager:
         """Forget a table whose lake was disabled, or that was dropped; its holder may no longer commit."""
         with self._store.read():
             self._tables.pop(table_id, None)
-            self._held.pop(table_id, None)
+            self._leases.pop(table_id, None)
             self._queue.pop(table_id, None)
             self._finished.pop(table_id, None)
             self.stats.forget(table_id)
@@ -164,8 +153,8 @@ class TieringManager:
     def drop(self, table_id: int) -> None:
         """Forget a dropped table, but not its holder: see `leaving_tierers`."""
         with self._store.read():
-            if (held := self._held.get(table_id)) is not None:
-                self.leaving.add(table_id, self._tables[table_id].epoch, held.session_id)
+            if (lease := self._leases.get(table_id)) is not None:
+                self.leaving.add(table_id, self._tables[table_id].epoch, lease.session_id)
             self.remove(table_id)
 
     def states(self) -> list[TableTiering]:
@@ -186,7 +175,7 @@ class TieringManager:
         with self._store.read():
             if table_id in self._tables:
                 self._tick()
-            held = self._tables[table_id].epoch if table_id in self._held else None
+            held = self._tables[table_id].epoch if table_id in self._leases else None
             return self._history.rounds(table_id, held)
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
@@ -213,27 +202,27 @@ class TieringManager:
             is_upkeep: Whether it was no round: the history does not keep it.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_lease`.
         """
         with self._store.read():
             self.leaving.note_round_end(table_id, epoch)
-            held = self._holder(table_id, coordinator_epoch, epoch)
+            lease = self._lease(table_id, coordinator_epoch, epoch)
             # A round that had to fence a predecessor may have failed before it did.
             self._fail(
-                table_id, message, unfinished=held.takeover, error_code=error_code, facts=facts, is_upkeep=is_upkeep
+                table_id, message, unfinished=lease.takeover, error_code=error_code, facts=facts, is_upkeep=is_upkeep
             )
 
     def renew(self, table_id: int, coordinator_epoch: int, epoch: int, session_id: int | None = None) -> None:
         """Note that a holder's round is still running.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_lease`.
         """
         with self._store.read():
-            held = self._holder(table_id, coordinator_epoch, epoch)
-            held.heard_ms = self._clock.monotonic_ms()
+            lease = self._lease(table_id, coordinator_epoch, epoch)
+            lease.heard_ms = self._clock.monotonic_ms()
             if session_id is not None:
-                held.session_id = session_id
+                lease.session_id = session_id
 
     def finish(
         self,
@@ -262,13 +251,13 @@ class TieringManager:
             is_upkeep: Whether it was no round: when the last one was stays as it is.
 
         Raises:
-            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_holder`.
+            TableNotFoundError, LakeNotConfiguredError, ConflictError, FencedTieringEpochError: See `_lease`.
         """
         with self._store.read():
             self.leaving.note_round_end(table_id, epoch)
             if self._finished.get(table_id) == (coordinator_epoch, epoch):
                 return
-            self._holder(table_id, coordinator_epoch, epoch)
+            self._lease(table_id, coordinator_epoch, epoch)
             now_ms = self._clock.now_ms()
             done = replace(self._tables[table_id], unfinished=unfinished, failures=0, last_error=None)
             if not is_upkeep:
@@ -305,14 +294,8 @@ class TieringManager:
             self._tick()
             table = self._require(table_id)
             if table.state is TieringState.TIERING:
-                held = self._held[table_id]
-                silent_ms = self._clock.monotonic_ms() - held.heard_ms
-                if silent_ms < self._takeover_ms and not held.has_ended:
-                    raise TieringInProgressError(
-                        f"table {table.path}: a tierer holds it (epoch {table.epoch}, last heartbeat {silent_ms} ms ago); wait for "
-                        f"it, or for {self._takeover_ms} ms of silence"
-                    )
-                message = self._end_of(held) or f"taken over after {silent_ms} ms without a heartbeat"
+                now_ms = self._clock.monotonic_ms()
+                message = self._lease_times.takeover_reason(self._leases[table_id], table, now_ms)
                 self._fail(table_id, message, unfinished=True)
             elif table.state is TieringState.SCHEDULED:
                 self._move(table, TieringState.PENDING)
@@ -322,8 +305,8 @@ class TieringManager:
         """End the rounds of a tierer whose process ended; on a full disk, as soon as there is room."""
         with self._store.read():
             self.leaving.session_ended(session_id)
-            for held in self._held.values():
-                held.has_ended |= held.session_id == session_id
+            for lease in self._leases.values():
+                lease.has_ended |= lease.session_id == session_id
             self._tick()
 
     @contextmanager
@@ -336,11 +319,11 @@ class TieringManager:
         """
         with self._store.read():
             try:
-                held = self._holder(table_id, coordinator_epoch, epoch)
+                lease = self._lease(table_id, coordinator_epoch, epoch)
             except ConflictError as error:
                 raise FencedTieringEpochError(str(error)) from error
             yield
-            held.heard_ms = self._clock.monotonic_ms()
+            lease.heard_ms = self._clock.monotonic_ms()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -353,8 +336,8 @@ class TieringManager:
             raise TableNotFoundError(f"no table with id {table_id}: it was dropped, or created again under another id")
         raise LakeNotConfiguredError(f"table {row[0]}.{row[1]} is not tiered: set {DATALAKE_ENABLED.key}")
 
-    def _holder(self, table_id: int, coordinator_epoch: int, epoch: int) -> _Hold:
-        """Return the holder's entry after checking its epochs.
+    def _lease(self, table_id: int, coordinator_epoch: int, epoch: int) -> TiererLease:
+        """Return a tierer's lease after checking its epochs.
 
         Raises:
             TableNotFoundError, LakeNotConfiguredError: There is no such table, or it is not tiered.
@@ -373,7 +356,7 @@ class TieringManager:
                 f"table {table.path}: tiering epoch {epoch} no longer holds it; the newest is {table.epoch} ({table.state}): "
                 "request the table again"
             )
-        return self._held[table_id]
+        return self._leases[table_id]
 
     def _tick(self) -> None:
         """Apply the transitions that only depend on time, as far as they can be written."""
@@ -382,13 +365,16 @@ class TieringManager:
             table.clamp_times(now_ms) for table in self._tables.values() if table.state is TieringState.SCHEDULED
         ]
         self._tables.update({table.table_id: table for table in waiting})
-        ended = {table_id: end for table_id, held in self._held.items() if (end := self._end_of(held)) is not None}
+        ended = {}
+        for table_id, lease in self._leases.items():
+            if (reason := self._lease_times.end_reason(lease, self._clock.monotonic_ms())) is not None:
+                ended[table_id] = reason
         try:
             for table in sorted(waiting, key=lambda table: (table.due_ms, table.table_id)):
                 if now_ms >= table.due_ms:
                     self._move(table, TieringState.PENDING)
-            for table_id, message in ended.items():
-                self._fail(table_id, message, unfinished=True)
+            for table_id, reason in ended.items():
+                self._fail(table_id, reason, unfinished=True)
         except StorageError as error:
             # States are read, and heartbeats taken, on a full disk too; nothing is granted until this is done.
             if not self._is_behind:
@@ -396,13 +382,6 @@ class TieringManager:
             self._is_behind = True
         else:
             self._is_behind = False
-
-    def _end_of(self, held: _Hold) -> str | None:
-        """Return why a round has ended without its tierer's report; None: it goes on."""
-        if held.has_ended:
-            return "the tierer's process ended during the round"
-        silent_ms = self._clock.monotonic_ms() - held.heard_ms
-        return f"no heartbeat for {silent_ms} ms" if silent_ms >= self._heartbeat_timeout_ms else None
 
     def _due_ms(self, table_id: int) -> int | None:
         table = self._tables[table_id]
@@ -448,7 +427,7 @@ class TieringManager:
             replace(table, unfinished=True), TieringState.TIERING,
             note=lambda: self._history.begin(table_id, table.epoch, now_ms),
         )  # fmt: skip
-        self._held[table_id] = _Hold(session_id, self._clock.monotonic_ms(), takeover)
+        self._leases[table_id] = TiererLease(session_id, self._clock.monotonic_ms(), takeover)
         return TieringGrant(table_id, table.path, table.epoch, takeover)
 
     def _move(self, table: TableTiering, *states: TieringState, note: Callable[[], None] | None = None) -> None:
@@ -470,4 +449,4 @@ class TieringManager:
         if table.state is TieringState.TIERING:
             self.stats.note_grant(table_id)
         else:
-            self._held.pop(table_id, None)
+            self._leases.pop(table_id, None)

@@ -21,7 +21,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.kv.store_view import KvImage
-from fluss_lab.server.tablet.buckets.bucket import Bucket
+from fluss_lab.server.tablet.buckets.bucket_tiers import Bucket
 from fluss_lab.server.tablet.buckets.coordinator_reports import KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
 

@@ -4,6 +4,7 @@ from fluss_lab.model import TableInfo, TablePath, make_descriptor
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tiering.table_tiering import TieringState
+from fluss_lab.server.coordinator.tiering.tierer_leases import LeaseTimes
 from fluss_lab.server.coordinator.tiering.tiering_manager import TieringManager
 from fluss_lab.testing.mock_clock import MockClock
 
@@ -37,7 +38,7 @@ class Bench:
         self.epoch += 1
         self.tiering = TieringManager(
             self.store, self.clock,
-            coordinator_epoch=self.epoch, heartbeat_timeout_ms=TIMEOUT_MS, takeover_ms=TAKEOVER_MS,
+            coordinator_epoch=self.epoch, lease_times=LeaseTimes(TIMEOUT_MS, TAKEOVER_MS),
             rounds_kept=ROUNDS_KEPT,
         )  # fmt: skip
         for info in self.catalog.all_tables():

@@ -1,4 +1,4 @@
-"""One bucket as its readers know it: a log here, before it perhaps a part in remote storage, and one in the lake."""
+"""The places that hold a bucket: its log here, before it perhaps a part in remote storage, and one in the lake; which answers what."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 
 from fluss_lab.errors import LabError
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, BucketGroup
-from fluss_lab.server.coordinator.tablets.tablet_members import leaders_for, server_count
+from fluss_lab.server.coordinator.tablets.bucket_assignment import leaders_for, server_count
 
 
 def group(table_id: int, *leaders: int) -> BucketGroup:
