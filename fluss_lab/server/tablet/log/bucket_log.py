@@ -286,7 +286,7 @@ class BucketLog:
         self._options.check_disk(f"{self._log.title}: nothing was appended")
         size = sum(entry.header.size for entry in entries)
         records = sum(entry.header.record_count for entry in entries)
-        if not self.segments.active.fits(size, records, self._options.segment_bytes):
+        if not self.segments.fits(size, records, self._options.segment_bytes):
             self._roll()
         timestamp_ms = max(self._clock.now_ms(), self.floor_ms)
         base_offset = self.end

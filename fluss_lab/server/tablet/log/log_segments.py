@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fluss_lab import files
 from fluss_lab.errors import StorageError
@@ -16,6 +17,9 @@ from fluss_lab.server.tablet.log.log_reader import Frontier, LogView
 from fluss_lab.server.tablet.log.payload_validation import CheckedBatch
 from fluss_lab.server.tablet.log.previous_offsets import Offsets
 from fluss_lab.server.tablet.log.segment import Segment
+
+#: Positions and relative offsets in the indexes are int32.
+_INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,14 @@ class LogSegments:
         """Return when the previous offsets of the written segment are on the device. It raises as `sync_active`."""
         if (previous := self.active.previous) is not None:
             previous.sync()
+
+    def fits(self, size: int, records: int, limit_bytes: int) -> bool:
+        """Return whether batches of so many bytes and records may be appended, or must go to a new segment."""
+        held, held_bytes = self.active.end_offset - self.active.base_offset, self.active.size
+        if held + records > _INT32_MAX or held_bytes + size > _INT32_MAX:
+            return False
+        # Without records the next segment would have this one's name, however many empty batches are in it.
+        return held == 0 or held_bytes + size <= limit_bytes
 
     def roll(self) -> None:
         """Go on in a new segment; the old one is on the device already.

@@ -37,8 +37,6 @@ from fluss_lab.server.tablet.log.sparse_index import NO_MARK, IndexMark, SparseI
 LOG_SUFFIX: Final = ".log"
 #: Why bytes are no batch that can be served: they are damaged, or of a newer format.
 UNREADABLE: Final = (CorruptDataError, UnsupportedError)
-#: Positions and relative offsets in the indexes are int32.
-INT32_MAX: Final = 2**31 - 1
 #: Buffers of one system call: Linux's IOV_MAX.
 _BUFFERS_MAX: Final = 1024
 #: Bytes read at once while walking headers: what lies between two index entries, and the next header.
@@ -132,13 +130,6 @@ class Segment:
         return SegmentMark(self.base_offset, self.size, self.end_offset, self.max_timestamp_ms, IndexMark(entries))
 
     # -- writing -----------------------------------------------------------------------------------------------------
-
-    def fits(self, size: int, records: int, limit_bytes: int) -> bool:
-        """Return whether batches of so many bytes and records may be appended, or must go to a new segment."""
-        if self.end_offset + records - self.base_offset > INT32_MAX or self.size + size > INT32_MAX:
-            return False
-        # Without records the next segment would have this one's name, however many empty batches are in it.
-        return self.end_offset == self.base_offset or self.size + size <= limit_bytes
 
     def write(self, buffers: Sequence[bytearray | memoryview], previous: Offsets | None = None) -> None:
         """Write bytes behind the last batch. Nothing is appended before `admit`.
