@@ -49,9 +49,9 @@ KNOWN_BUCKETS = (
     ),
     Mutant(
         "good_records_lost_to_damage_behind_them", "P7", "fluss_lab/server/tablet/requests/fetch_log.py",
-        "            except CorruptDataError:\n                break",
-        "            except UnsupportedError:\n                break",
-        (f"{IN_UNKNOWN}::test_a_log_that_was_ended_early_is_not_taken_for_a_shorter_one",),
+        "            except CorruptDataError:\n                if not payload:",
+        "            except UnsupportedError:\n                if not payload:",
+        ("tests/unit/server/tablet/log/test_tablet_fetch.py::test_good_batches_before_a_damaged_one_are_served",),
     ),
     Mutant(
         "gaps_counted", "P4", SCAN,

@@ -263,21 +263,23 @@ class FetchLog:
         payload: list[Buffer] = []
         size = read = 0
         for _ in range(_PROJECTED_READS_MAX):
-            for before, after in self._taken_apart(found, projection, bucket):
-                header = read_header(after[0])
-                beside = VALUE_BYTES * header.record_count if want.previous else 0
-                grown = size + beside + sum(len(memoryview(part)) for part in after)
-                if grown > budget and (payload or (want.previous and not at_least_one)):
-                    return payload, size, (start, stop)
-                payload += after
-                size, read, stop = grown, read + before, header.next_offset
-            # As much log as fills the rest, judged by what this much gave.
-            wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
-            if projection is None or not found.buffers or wanted <= 0:
-                break
             try:
+                for before, after in self._taken_apart(found, projection, bucket):
+                    header = read_header(after[0])
+                    beside = VALUE_BYTES * header.record_count if want.previous else 0
+                    grown = size + beside + sum(len(memoryview(part)) for part in after)
+                    if grown > budget and (payload or (want.previous and not at_least_one)):
+                        return payload, size, (start, stop)
+                    payload += after
+                    size, read, stop = grown, read + before, header.next_offset
+                # As much log as fills the rest, judged by what this much gave.
+                wanted = min((budget - size) * read // max(size, 1), _PROJECTED_READ_FACTOR * budget - read)
+                if projection is None or not found.buffers or wanted <= 0:
+                    break
                 more = self._fetch(bucket, want, found.next_offset, wanted, at_least_one=False)
             except CorruptDataError:
+                if not payload:
+                    raise
                 break  # what is good is answered; a fetch of what follows gets the error
             if not isinstance(more, FetchedBatches):
                 break

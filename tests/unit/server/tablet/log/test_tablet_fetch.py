@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import InvalidRequestError, NotLeaderError, error_from_code
+from fluss_lab.errors import CorruptDataError, InvalidRequestError, NotLeaderError, error_from_code
 from fluss_lab.records.batch import HEADER_BYTES, decode_all, read_header
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc import message_codec
@@ -151,6 +151,34 @@ def test_damage_is_not_served_under_a_fresh_checksum(tablet):
     path.write_bytes(data)
     with pytest.raises(Exception, match="CRC"):
         raise _error(tablet.fetch({0: 0}, fields=[0])[0][0])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["noticed by the fetch", "noticed by the start"])
+@pytest.mark.parametrize("fields", [None, [0]])
+def test_good_batches_before_a_damaged_one_are_served(tablet, fields, is_restarted):
+    """The error is the answer to who asks for what is damaged, from there on."""
+    for first in range(0, 3000, 1000):
+        tablet.produce({0: batch(first, 1000)})
+    path, size = next(tablet.folder.glob("data/t7/b0/*.log")), len(batch(0, 1000))
+    if is_restarted:
+        tablet.service.close()
+        (path.parent / "recovery-point").unlink()
+    data = bytearray(path.read_bytes())
+    data[size * 3 // 2] ^= 1
+    path.write_bytes(data)
+    if is_restarted:
+        tablet = tablet.reopen(clean=False)
+        tablet.open(0, 1, 2)
+    answer, found = tablet.fetch({0: 0}, fields=fields)[0]
+    schema = SCHEMA if fields is None else pa.schema([SCHEMA.field(0)])
+    assert not answer.HasField("error_code")
+    assert next(decode_all(found, schema)).rows.column(0).to_pylist() == list(range(1000))
+    if fields is not None or is_restarted:  # else the bytes are as they are on the disk: the client checks them
+        assert read_header(found).size == len(found)
+        with pytest.raises(CorruptDataError, match=r"offsets \[1000, "):
+            raise _error(tablet.fetch({0: 1000}, fields=fields)[0][0])
+    if is_restarted:
+        tablet.service.close()
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
