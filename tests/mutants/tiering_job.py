@@ -136,8 +136,8 @@ TIERING_JOB = (
         "history_of_rounds_without_a_bound",
         "P14",
         HISTORY,
-        '            "DELETE FROM tiering_rounds WHERE table_id = ?1 AND epoch <= "',
-        '            "DELETE FROM tiering_rounds WHERE table_id = ?1 AND epoch < 0 AND epoch <= "',
+        '            "DELETE FROM tiering_rounds WHERE table_id = ? AND epoch <= "',
+        '            "DELETE FROM tiering_rounds WHERE table_id = ? AND epoch < 0 AND epoch <= "',
         (f"{IN_HISTORY_OF_ROUNDS}::test_no_more_rounds_are_kept_than_asked_for",),
     ),
 )

@@ -38,10 +38,10 @@ class PartitionLosses:
         """Return the losses that concern the table as of a time, by partition id."""
         query = (
             "SELECT partition_id, name, from_ms, until_ms FROM partition_losses "
-            "WHERE table_id = ?1 AND from_ms <= ?2 AND until_ms > ?2 ORDER BY 1"
+            "WHERE table_id = ? AND from_ms <= ? AND until_ms > ? ORDER BY 1"
         )
         with self._store.read() as db:
-            rows = db.execute(query, (table_id, time_ms))
+            rows = db.execute(query, (table_id, time_ms, time_ms))
             return [PartitionLoss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
 
 
@@ -80,8 +80,8 @@ class AutoPartitionMarks:
             if new != old:
                 with self._store.write() as db:
                     # The table may have been dropped meanwhile.
-                    query = "SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?1)"
-                    values = (table_id, new.present, new.dropped)
+                    query = "SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)"
+                    values = (table_id, new.present, new.dropped, table_id)
                     db.execute(f"INSERT OR REPLACE INTO auto_partition_marks {query}", values)
             return new
 

@@ -302,9 +302,9 @@ class TableCatalog:
 
     def bucket_groups(self, table_id: int | None = None) -> list[BucketGroup]:
         """Return the buckets of one table, or of all, by table and partition id."""
-        query = "SELECT * FROM assignments WHERE ?1 IS NULL OR table_id = ?1 ORDER BY table_id, partition_id"
+        query = "SELECT * FROM assignments WHERE :id IS NULL OR table_id = :id ORDER BY table_id, partition_id"
         with self._store.read() as db:
-            return [self._group(row) for row in db.execute(query, (table_id,)).fetchall()]
+            return [self._group(row) for row in db.execute(query, {"id": table_id}).fetchall()]
 
     def load(self) -> Counter[int]:
         """Return how many buckets each server holds."""

@@ -54,11 +54,11 @@ class DurableOffsets:
             StorageError: The disk refused; nothing was noted.
         """
         query = (
-            "INSERT INTO bucket_offsets SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM assignments "
-            "WHERE table_id = ?1 AND partition_id = ?2) ON CONFLICT DO UPDATE SET "
+            "INSERT INTO bucket_offsets SELECT :table_id, :partition_id, :bucket, :offset WHERE EXISTS (SELECT 1 FROM assignments "
+            "WHERE table_id = :table_id AND partition_id = :partition_id) ON CONFLICT DO UPDATE SET "
             "durable_offset = excluded.durable_offset WHERE excluded.durable_offset > durable_offset"
         )
-        if rows := list(found):
+        if rows := [each._asdict() for each in found]:
             with self._store.write() as db:
                 db.executemany(query, rows)
 

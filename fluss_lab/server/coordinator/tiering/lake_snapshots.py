@@ -403,10 +403,10 @@ def _prune(db: sqlite3.Connection, table_id: int, newest_gone: int) -> None:
         return
     db.execute("DELETE FROM lake_snapshots WHERE table_id = ? AND version <= ?", (table_id, newest_gone))
     db.execute(
-        "DELETE FROM lake_offsets AS old WHERE table_id = ?1 AND version <= ?2 AND EXISTS (SELECT 1 FROM lake_offsets "
-        "WHERE table_id = ?1 AND partition_id = old.partition_id AND bucket = old.bucket AND version > old.version "
-        "AND version <= ?2 + 1)",
-        (table_id, newest_gone),
+        "DELETE FROM lake_offsets AS old WHERE table_id = :id AND version <= :gone AND EXISTS (SELECT 1 FROM lake_offsets "
+        "WHERE table_id = :id AND partition_id = old.partition_id AND bucket = old.bucket AND version > old.version "
+        "AND version <= :gone + 1)",
+        {"id": table_id, "gone": newest_gone},
     )
     # What held nothing already then has nothing left to hide.
     query = "DELETE FROM lake_offsets WHERE table_id = ? AND version <= ? AND end_offset < 0"

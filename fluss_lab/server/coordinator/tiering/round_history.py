@@ -117,9 +117,9 @@ class RoundHistory:
 
     def _prune(self, db: sqlite3.Connection, table_id: int) -> None:
         db.execute(
-            "DELETE FROM tiering_rounds WHERE table_id = ?1 AND epoch <= "
-            "(SELECT epoch FROM tiering_rounds WHERE table_id = ?1 ORDER BY epoch DESC LIMIT 1 OFFSET ?2)",
-            (table_id, self._most),
+            "DELETE FROM tiering_rounds WHERE table_id = ? AND epoch <= "
+            "(SELECT epoch FROM tiering_rounds WHERE table_id = ? ORDER BY epoch DESC LIMIT 1 OFFSET ?)",
+            (table_id, table_id, self._most),
         )
 
 
@@ -136,10 +136,10 @@ def _end(db: sqlite3.Connection, table_id: int, epoch: int, now_ms: int, facts: 
 def _merge_idle(db: sqlite3.Connection, table_id: int, epoch: int) -> None:
     """Let a round with nothing to tier stand for the one before it, if that had nothing either."""
     before = db.execute(
-        "SELECT epoch, idle_before FROM tiering_rounds WHERE table_id = ?1 AND epoch = "
-        "(SELECT max(epoch) FROM tiering_rounds WHERE table_id = ?1 AND epoch < ?2) AND ended_ms IS NOT NULL "
+        "SELECT epoch, idle_before FROM tiering_rounds WHERE table_id = ? AND epoch = "
+        "(SELECT max(epoch) FROM tiering_rounds WHERE table_id = ? AND epoch < ?) AND ended_ms IS NOT NULL "
         "AND error IS NULL AND coalesce(row_count, 0) + coalesce(event_count, 0) + coalesce(is_limited, 0) = 0",
-        (table_id, epoch),
+        (table_id, table_id, epoch),
     ).fetchone()
     if before is None:
         return
