@@ -234,31 +234,36 @@ def dropping(rig: Rig, **how) -> threading.Thread:
 
 
 @pytest.mark.parametrize("end", ["failed", "finished", "process gone"])
-def test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer(lake_rig, end):
-    table_id = lake_rig.create(properties=LAKE)
-    closed = threading.Event()
-    answers = lake_rig.coordinator.attach(pb.AttachRequest(client_name="tierer"), closed)
-    held = lake_rig.ask(table_id, next(answers).session_id).tiering_table
-    location = lake_rig.cluster.folder / "lake" / "warehouse" / "d" / f"t-{held.table_id}"
-    thread = dropping(lake_rig)
-    thread.join(0.2)
-    assert thread.is_alive()
-    assert lake_names(lake_rig) == ["t"]
-    said = pb.PbHeartbeatReqForTable(table_id=held.table_id, coordinator_epoch=1, tiering_epoch=held.tiering_epoch)
-    renewed = lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(tiering_tables=[said]))
-    assert renewed.tiering_table_resp[0].HasField("error")  # by which it hears that it has to stop
-    (location / "data").mkdir(parents=True, exist_ok=True)
-    (location / "data" / "of a task.parquet").write_bytes(b"x")
-    if end == "failed":
-        lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(failed_tables=[said]))
-    elif end == "finished":
-        lake_rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(finished_tables=[said]))
-    else:
-        closed.set()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert lake_names(lake_rig) == []
-    assert not location.exists()
+def test_a_lake_table_is_not_dropped_under_the_hands_of_its_tierer(tmp_path, end):
+    rig = Rig(tmp_path / "c", options={"lake.tiering.takeover": "60s"})
+    try:
+        rig.create_database()
+        table_id = rig.create(properties=LAKE)
+        closed = threading.Event()
+        answers = rig.coordinator.attach(pb.AttachRequest(client_name="tierer"), closed)
+        held = rig.ask(table_id, next(answers).session_id).tiering_table
+        location = rig.cluster.folder / "lake" / "warehouse" / "d" / f"t-{held.table_id}"
+        thread = dropping(rig)
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert lake_names(rig) == ["t"]
+        said = pb.PbHeartbeatReqForTable(table_id=held.table_id, coordinator_epoch=1, tiering_epoch=held.tiering_epoch)
+        renewed = rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(tiering_tables=[said]))
+        assert renewed.tiering_table_resp[0].HasField("error")  # by which it hears that it has to stop
+        (location / "data").mkdir(parents=True, exist_ok=True)
+        (location / "data" / "of a task.parquet").write_bytes(b"x")
+        if end == "failed":
+            rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(failed_tables=[said]))
+        elif end == "finished":
+            rig.coordinator.lake_tiering_heartbeat(pb.LakeTieringHeartbeatRequest(finished_tables=[said]))
+        else:
+            closed.set()
+        thread.join(30)  # less than the takeover, after which a silent tierer is not waited for
+        assert not thread.is_alive()
+        assert lake_names(rig) == []
+        assert not location.exists()
+    finally:
+        rig.close()
 
 
 def test_a_tierer_of_a_dropped_table_that_stays_silent_is_not_waited_for_for_ever(tmp_path):
