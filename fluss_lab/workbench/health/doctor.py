@@ -38,7 +38,7 @@ from fluss_lab.model.config.options import METRICS_PORT
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
-from fluss_lab.server.folder.folder_lock import LOCK_FILE
+from fluss_lab.server.folder.folder_lock import LOCK_FILE, tablet_folders
 from fluss_lab.server.folder.metadata_values import metadata_values
 from fluss_lab.server.folder.remote_storage import is_claimed, remote_root
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
@@ -280,7 +280,7 @@ def _leftovers(folder: Path) -> Iterator[Check]:
     unread: list[OSError] = []
     found = (
         place
-        for tablet in folder.glob("tablet*")
+        for tablet in tablet_folders(folder)
         for place, _, names in os.walk(tablet / "data", onerror=unread.append)
         if SUSPECT_FILE in names
     )

@@ -139,6 +139,12 @@ def test_links_that_lead_nowhere_and_folders_that_are_none_do_not_end_the_doctor
     assert found(lab)["disk fault"].found == f"{data} cannot be looked at: Not a directory"
 
 
+def test_the_logs_of_several_tablet_servers_are_no_faults_of_the_disk(lab):
+    for name in ("tablet-1.log", "tablet-1.out"):
+        (lab / name).write_text("")
+    assert all(check.is_ok for check in checks(lab))
+
+
 def test_half_written_files_are_told_and_harmless(lab):
     (lab / ".server.json.x").write_text("")
     check = found(lab)["leftovers"]
