@@ -72,6 +72,17 @@ class TableDescriptor:
             return "none"
         return bucketing_kind([self.schema.column(name).type.arrow() for name in self.bucket_key])
 
+    @property
+    def summary(self) -> str:
+        """Return in one line what table it is: its key, how wide, in how many buckets."""
+        key = ", ".join(self.schema.primary_key)
+        kind = f"primary-key table ({key})" if key else "log table"
+        lake = ", in the lake" if self.lake_enabled else ""
+        return f"{kind}, {len(self.schema.columns)} columns, {self.buckets} buckets{lake}"
+
+    def __repr__(self) -> str:
+        return f"<TableDescriptor: {self.summary}>"
+
     def _repr_html_(self) -> str:
         return _definition_html(
             "TableDescriptor", "log table" if not self.schema.primary_key else "primary-key table", self
@@ -170,6 +181,10 @@ class TableInfo:
     def is_log_table(self) -> bool:
         """Tell whether the table has no primary key."""
         return not self.descriptor.schema.primary_key
+
+    def __repr__(self) -> str:
+        ids = f"table id {self.table_id}, schema id {self.schema_id}"
+        return f"<TableInfo {self.path}, {ids}: {self.descriptor.summary}>"
 
     def _repr_html_(self) -> str:
         ids = [("table id", str(self.table_id)), ("schema id", str(self.schema_id))]

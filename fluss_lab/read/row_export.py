@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from fluss_lab import files
+from fluss_lab.display import Grid, card
+from fluss_lab.display.card import CARD_ROWS_MAX
 from fluss_lab.errors import (
     AlreadyExistsError,
     InvalidRequestError,
@@ -101,6 +103,17 @@ class ParquetExport:
     def __repr__(self) -> str:
         where = self.paths[0] if len(self.paths) == 1 else f"{len(self.paths)} files of {self.paths[0].parent}"
         return f"<ParquetExport {self.rows:,} rows in {where}, {self.size_bytes / 1e6:,.1f} MB>"
+
+    def _repr_html_(self) -> str:
+        return card(
+            "ParquetExport",
+            self.paths[0].parent,
+            [("rows", self.rows), ("size", f"{self.size_bytes / 1e6:,.1f} MB")],
+            grid=Grid(["file"], [[path.name] for path in self.paths[:CARD_ROWS_MAX]]),
+            total=len(self.paths),
+            noun="file",
+            calls=[".paths"],
+        )
 
 
 def write_parquet(

@@ -246,10 +246,7 @@ def _find(look: Callable[[], T]) -> T | str:
 
 
 def _line(path: TablePath, definition: TableDescriptor) -> str:
-    key = definition.schema.primary_key
-    kind = f"primary-key table ({', '.join(key)})" if key else "log table"
-    lake = ", in the lake" if definition.lake_enabled else ""
-    return f"Table {path}: {kind}, {len(definition.schema.columns)} columns, {definition.buckets} buckets{lake}"
+    return f"Table {path}: {definition.summary}"
 
 
 def _roles(descriptor: TableDescriptor, column: str) -> list[str]:

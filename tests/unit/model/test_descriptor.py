@@ -9,7 +9,7 @@ import pytest
 from fluss_lab import errors
 from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.config.options import CLUSTER_OPTIONS, DATALAKE_FRESHNESS, LOG_TTL, check_options
-from fluss_lab.model.descriptor import DefinitionCache
+from fluss_lab.model.descriptor import DefinitionCache, TableInfo
 from fluss_lab.model.names import RESERVED_COLUMNS, partition_name, partition_values
 
 SCHEMA = {"id": "bigint", "day": "string", "name": "string", "price": "double"}
@@ -30,6 +30,15 @@ def test_a_definition_survives_its_json_form():
     assert made.properties["table.datalake.enabled"] == "true"
     assert LOG_TTL.of(made.properties) == 86_400_000
     assert DATALAKE_FRESHNESS.of(made.properties) == 180_000
+
+
+def test_a_definition_shows_itself_in_a_line():
+    wide = make_descriptor(
+        {"id": "int", **{f"c{n}": "string" for n in range(200)}}, primary_key=["id"], properties=LAKE
+    )
+    assert repr(wide) == "<TableDescriptor: primary-key table (id), 201 columns, 1 buckets, in the lake>"
+    info = TableInfo(TablePath("db", "t"), 7, 2, make_descriptor(SCHEMA, buckets=3), 0, 0)
+    assert repr(info) == "<TableInfo db.t, table id 7, schema id 2: log table, 4 columns, 3 buckets>"
 
 
 def test_definitions_that_are_kept_are_parsed_once_and_changed_by_nobody():

@@ -19,6 +19,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read import row_export
 from fluss_lab.read.row_export import arrow_stream, duckdb_relation, write_parquet
 from fluss_lab.read.table_reader import TableReader
+from tests.unit.display.card_rules import check_card
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -142,6 +143,14 @@ def test_a_folder_has_all_rows_in_order(tmp_path, count, rows_per_file):
     assert len(sizes) == max(1, -(-count // (rows_per_file or max(count, 1))))
     assert all(size == rows_per_file for size in sizes[:-1])
     assert written.size_bytes == sum(path.stat().st_size for path in written.paths)
+
+
+def test_what_was_written_shows_itself(tmp_path):
+    made = write_parquet(Rows(300), tmp_path / "<img src=x>", rows_per_file=20)
+    shown = check_card(made._repr_html_())
+    assert all((path.name in shown.text) == (path in made.paths[:10]) for path in made.paths)
+    assert "300" in shown.text
+    assert "10 of 15 files" in shown.text
 
 
 def test_a_file_is_a_file(tmp_path):
