@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.log.range_reader import FirstAnswers, read_range
 from fluss_lab.errors import (
     BucketNotFoundError,
@@ -19,6 +20,7 @@ from fluss_lab.errors import (
     OffsetOutOfRangeError,
     PartitionNotFoundError,
     ServerUnavailableError,
+    TableNotFoundError,
     UnavailableError,
 )
 from fluss_lab.lake import LakeSplit
@@ -272,11 +274,30 @@ def _splits(
 ) -> dict[BucketKey, list[LakeSplit]]:
     pruning = None if where is None else where.prune()
     found: dict[BucketKey, list[LakeSplit]] = {}
-    for split in source.lake_source.plan(snapshot_id, stops=stops, where=pruning):
-        found.setdefault((split.partition, split.bucket), []).append(split)
+    try:
+        for split in source.lake_source.plan(snapshot_id, stops=stops, where=pruning):
+            found.setdefault((split.partition, split.bucket), []).append(split)
+    except TableNotFoundError:
+        # With its table a lake table goes too; only where the cluster still has the table is it lost.
+        _check_exists(source)
+        raise
     for splits in found.values():
         splits.sort(key=lambda each: (each.min_offset, each.max_offset, each.path))
     return found
+
+
+def _check_exists(source: TableSource) -> None:
+    """See that the cluster still has the table, as far as it answers at once.
+
+    Raises:
+        TableNotFoundError: It was dropped, or dropped and made again.
+    """
+    connection, path = source.connection, source.info.path
+    try:
+        found = connection.table_info(path, connection.attempts(f"read {path}", 0))
+    except UnavailableError:
+        return
+    check_table_id(path, source.info.table_id, found.table_id)
 
 
 # -- execution ---------------------------------------------------------------------------------------------------------

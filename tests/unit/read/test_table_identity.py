@@ -89,6 +89,20 @@ def test_reads_of_a_table_that_was_made_again_say_so(lab, is_keyed, is_partition
     assert again.scan().count() == (4 if is_tiered else 3)
 
 
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_reads_of_a_dropped_table_say_so(lab, is_keyed):
+    name = f"dropped{next(_NUMBERS)}"
+    table = _make(lab, name, is_keyed=is_keyed, is_partitioned=False)
+    _write(table, range(5))
+    _tier(lab, table)  # so all is read from the lake, and the cluster is not asked for it
+    scans = [table.scan() for _ in range(3)]
+    assert [scan.read_point.stops for scan in scans]
+    lab.drop_table(f"db.{name}")
+    for read in (scans[0].to_arrow, scans[1].count, scans[2].explain):
+        with pytest.raises(TableNotFoundError, match=rf"^table db\.{name} does not exist$"):
+            read()
+
+
 def test_a_subscription_of_a_table_that_was_made_again_ends_with_an_error(lab):
     table = _make(lab, f"again{next(_NUMBERS)}", is_keyed=False, is_partitioned=True)
     _write(table, range(5))
