@@ -64,6 +64,8 @@ class LabStatus:
     ) -> None:
         states = {state.table_id: state for state in described.tiering_states}
         self.folder = folder
+        #: Of a lab that was reached by its address, that.
+        self._name = repr(connection).strip("<>") if folder is None else folder.name
         self.tables = Listing(
             "tables", [*look_at_tables(connection.admin(), partial(_table_row, connection, states))], _TABLE_COLUMNS
         )
@@ -114,7 +116,7 @@ class LabStatus:
 
     def __repr__(self) -> str:
         kind = "ephemeral" if self.ephemeral else "permanent"
-        head = f"lab {short(self.folder or '', 200)} · {kind} · {self.attached} attached · since {self.started}"
+        head = f"lab {short(self.folder or self._name, 200)} · {kind} · {self.attached} attached · since {self.started}"
         kept = f"\n{self.kept_partitions!r}" if self.kept_partitions else ""
         room, unknown = self._room()
         shown = [head, repr(self.servers), f"{self.tables!r}{kept}", *map(repr, room), *([unknown] if unknown else [])]
@@ -144,7 +146,7 @@ class LabStatus:
         notes += [unknown] if unknown else []
         status = card(
             "LabStatus",
-            self.folder.name if self.folder is not None else "",
+            self._name,
             [
                 ("servers", f"{running} of {len(self.servers)} running"),
                 ("tables", len(tables)),

@@ -33,6 +33,9 @@ def test_a_lab_is_private_and_found_by_its_file(lab):
     assert secret not in repr(lab) + lab._repr_html_() + repr(lab.connection) + repr(lab.status())
     found = fl.Lab.connect(f"{server['host']}:{server['port']}", token_file=server["token_file"])
     assert found.databases() == lab.databases()
+    assert all(
+        f"{server['host']}:{server['port']}" in shown for shown in (repr(found.status()), found.status()._repr_html_())
+    )
     found.close()
 
 
