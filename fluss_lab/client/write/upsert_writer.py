@@ -16,7 +16,7 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
-from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.row_input import is_row, record_batches
 from fluss_lab.records import fit_to_schema
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class UpsertWriter(TableWriter):
         the merge engines ``first_row`` and ``versioned`` deletes are ignored.
 
         Args:
-            keys: Rows in any form of `fluss_lab.model.values.row_input.record_batches`; only their key columns are looked at.
+            keys: Rows in any form of `fluss_lab.model.values.row_input.record_batches`, or one as a dict; only their key
+                columns are looked at.
 
         Raises:
             UnsupportedError: The table forbids deletes (``table.delete.behavior``).
@@ -94,6 +95,8 @@ class UpsertWriter(TableWriter):
         """
         if DELETE_BEHAVIOR.of(self._info.descriptor.properties) == "disable":
             raise UnsupportedError(f"{self._info.path}: the table forbids to delete ({DELETE_BEHAVIOR.key}=disable)")
+        if type(keys) is dict and is_row({name: value for name, value in keys.items() if name in self._key}):
+            keys = [keys]
         batches = [fit_to_schema(batch, self._form) for batch in record_batches(keys, self._info.schema, self._key)]
         return self._write(UpsertResult(), batches, ChangeType.DELETE)
 

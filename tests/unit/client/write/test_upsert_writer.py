@@ -161,7 +161,7 @@ def test_partial_updates_of_tables_that_keep_whole_rows_are_refused(connection, 
 
 def test_deletes_take_rows_or_keys(connection, make_table):
     info = make_table({"a": "int", "v": "int not null", "b": "string"}, primary_key=["b", "a"])
-    given = [{"a": index, "b": f"k{index}", "v": index} for index in range(6)]
+    given = [{"a": index, "b": f"k{index}", "v": index} for index in range(8)]
     with connection.upsert_writer(info.path) as writer:
         writer.upsert(given)
         writer.delete(given[:1])
@@ -169,10 +169,21 @@ def test_deletes_take_rows_or_keys(connection, make_table):
         writer.delete(pa.Table.from_pylist(given[2:3]))
         # What is no key column is not looked at.
         writer.delete([{"b": "k3", "a": 3, "v": "nonsense"}])
-        for wrong in ([{"a": 4}], [{"a": 4, "b": None}], [{"a": 4, "b": "k4", "c": 1}], [4]):
+        writer.delete({"b": "k4", "a": 4, "v": ["nonsense"]})
+        writer.delete({"b": ["k6"], "a": [6], "v": "nonsense"})
+        for wrong in (
+            {},
+            {"a": 4},
+            {"a": 4, "b": None},
+            {"a": 4, "b": ["k4"]},
+            [{"a": 4}],
+            [{"a": 4, "b": None}],
+            [{"a": 4, "b": "k4", "c": 1}],
+            [4],
+        ):
             with pytest.raises(InvalidRecordError):
                 writer.delete(wrong)
-    assert [row["a"] for row in rows(connection, info)] == [4, 5]
+    assert [row["a"] for row in rows(connection, info)] == [5, 7]
 
 
 def test_deletes_that_a_table_forbids_are_refused_and_its_other_rows_go_on(connection, make_table):
