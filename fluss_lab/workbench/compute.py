@@ -113,12 +113,19 @@ class Compute:
         leave_session(self)
 
     def start(self, master: str | None, config: Mapping[str, str] | None) -> SparkSession:
-        """Start Spark with a master and settings, which count from now on; see `Lab.start_spark`."""
+        """Start Spark with a master and settings, which count from then on; see `Lab.start_spark`."""
         self._connection.check_open("Spark is not started")
         with self._lock:
+            before = self._session, self._master, self._config
             self._session = None
             self._master, self._config = master or self._master, dict(config or {})
-        return self.session()
+        try:
+            return self.session()
+        except BaseException:
+            # Kept, they would refuse every later round and query too.
+            with self._lock:
+                self._session, self._master, self._config = before
+            raise
 
     @property
     def is_started(self) -> bool:

@@ -20,6 +20,7 @@ from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
+from fluss_lab.spark.session.stream_display import show_streams_by_columns
 from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def spark_session(
             _EARLY.discard()
             session = _start(session_plan(app_name, master, asked, folder, class_archive=class_archive))
         silence_query_loggers()
+        show_streams_by_columns()
         return session
 
 
@@ -263,6 +265,7 @@ def _reuse(session: SparkSession, master: str | None, asked: dict[str, str]) -> 
                 f"{key} is {found} in the active SparkSession and cannot change while it runs, asked for {value}: "
                 "stop it (spark.stop()) and ask again"
             )
+    show_streams_by_columns()
     if (python := worker_python(str(context.master))) is not None:
         # Read whenever a function is sent to the workers; the default is whatever `python3` is on the path.
         context.pythonExec = python

@@ -54,6 +54,9 @@ def test_a_master_that_is_not_the_active_session_s_is_refused(spark):
         compute = Compute(connection)
         with pytest.raises(UnsupportedError, match=r"asked for local\[8\]"):
             compute.start("local[8]", None)
+        with pytest.raises(UnsupportedError, match="cannot change while it runs"):
+            compute.start(None, {"spark.scheduler.mode": "FIFO"})
+        assert compute.session() is spark, "what was refused counts no more"
 
 
 _EXPECTED = """
