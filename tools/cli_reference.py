@@ -21,16 +21,16 @@ _HEAD: Final = """\
 
 Made from the commands by `python -m tools.cli_reference`; `fluss-lab COMMAND --help` says the same.
 
-Only `up`, and commands for notebooks, make a lab's folder: every other command refuses a folder that is not a lab's. A command that
-opens a lab whose server does not run starts one, which ends with the command.
+Only `up` and `server` make a lab's folder. `status`, `down`, `doctor` and `config` say that nothing is there; every other command refuses
+a folder that is not a lab's. A command that opens a lab whose server does not run starts one, which ends with the command.
 
 ## Output
 
 What a command prints for people is a table: numbers to the right, a null as `-`, values of more than 60 characters cut, and what is
 not printable escaped, so that no value is a command to the terminal. Its form may change.
 
-With `--json` a command prints JSON lines: one object a line, one line a row (of `show` and `status` one line in all, of `tier` one a
-table). Its names stay; there may be new ones.
+With `--json` a command prints JSON lines: one object a line, one line a row (of `show`, `status` and `jobs list` one line in all, of
+`tier` one a table). Its names stay; there may be new ones.
 
 * Whole numbers are numbers, also those of 64 bits: a reader that has only floats rounds them above 2^53.
 * Floats are numbers; NaN and the infinities, which JSON has no numbers for, are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
