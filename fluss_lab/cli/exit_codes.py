@@ -35,7 +35,8 @@ def run_command(command: click.Command, arguments: list[str] | None) -> int:
     stdout = sys.stdout
     try:
         code = command.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        if stdout is not None:  # as it is where the shell closed it (`>&-`)
+            stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -70,7 +71,9 @@ def _say(text: str) -> None:
 def _usage_text(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     where = PROGRAM if context is None else context.command_path
-    return f"{error.format_message().rstrip('.')}; see `{where} --help`"
+    # The choices of an argument stand below each other.
+    message = error.format_message().replace(":\n\t", ": ").replace(",\n\t", ", ")
+    return f"{message.rstrip('.')}; see `{where} --help`"
 
 
 def _error_text(error: Exception) -> str:

@@ -104,7 +104,9 @@ def status_text(folder: Path, found: Discovery) -> str:
         head += f"\nmetrics, with the token in {found.servers[0].token_file}: {_pages(described.metrics_pages)}"
     parts = [head, text_table(_SERVER_COLUMNS, _server_rows(found, described.tablet_server_status))]
     parts.append(text_table(_TABLE_COLUMNS, _cut(tables)) if tables else "no tables")
-    parts += [_memory(folder, asked), str(_disk(folder, asked))]
+    disk = _disk(folder, asked)
+    stores = text_table(disk.columns, [list(row.values()) for row in disk])
+    parts += [_memory(folder, asked), f"{disk.title}\n{stores}"]
     if described.kept_partitions:
         kept = _kept_rows(described.kept_partitions)
         parts.append("kept past their retention:\n" + text_table(_KEPT_COLUMNS, kept))

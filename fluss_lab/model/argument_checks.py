@@ -166,13 +166,15 @@ def _refusing(check: _Check, what: str, annotation: str, name: str) -> _Check:
     def checking(value: Any) -> Any:
         if (found := check(value)) is _OTHER:
             kind = InvalidBucketsError if name == "buckets" and "[" not in annotation else InvalidRequestError
-            raise _ERRORS.get(name, kind)(f"{what}: expected {_words(annotation, name)}, found {value_text(value)}")
+            words = _words(annotation, name, is_whole=isinstance(value, int) and not isinstance(value, bool))
+            raise _ERRORS.get(name, kind)(f"{what}: expected {words}, found {value_text(value)}")
         return found
 
     return checking
 
 
-def _words(annotation: str, name: str) -> str:
+def _words(annotation: str, name: str, *, is_whole: bool = False) -> str:
+    """Return what is expected; of a whole number that is refused, why."""
     words = []
     for part in _split(annotation, "|"):
         head, _, inner = part.partition("[")
@@ -182,7 +184,7 @@ def _words(annotation: str, name: str) -> str:
             words.append("a dict")
         elif part == "int":
             low, high = _BOUNDS.get(name, _INT64)
-            words.append(f"a whole number in [{low}, {high}]" if name in _BOUNDS else _WORDS[part])
+            words.append(f"a whole number in [{low}, {high}]" if name in _BOUNDS or is_whole else _WORDS[part])
         else:
             words.append(_WORDS.get(part, "a function" if head == "Callable" else f"a {head}"))
     return " or ".join(words)

@@ -190,6 +190,14 @@ def format_moment(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def future_error(timestamp_ms: int, now_ms: int) -> InvalidTimestampError:
+    """Return the error for a time after the server's clock."""
+    shown = format_moment(timestamp_ms) if timestamp_ms <= TIMESTAMP_MS_MAX else str(timestamp_ms)
+    return InvalidTimestampError(
+        f"time {shown} is after the server's clock ({format_moment(now_ms)}): what will be then is not yet known"
+    )
+
+
 def parse_duration(value: str | int | timedelta) -> int:
     """Return milliseconds of a duration: ``"10s"``, ``"3 min"``, ``"7d"``, a timedelta, or milliseconds.
 

@@ -131,7 +131,12 @@ class _Reading:
 
     def column(self, node: exp.Expr) -> Reference | None:
         path = _path(node)
-        return self.conditions.column(path) if path else None
+        try:
+            return self.conditions.column(path) if path else None
+        except InvalidFilterError as error:
+            if self.text[span(self.text, node)[0]] != '"':
+                raise
+            raise InvalidFilterError(f"{error}; double quotes are those of names, a text has single ones") from error
 
     # -- comparisons --------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,11 @@ def load_table(connection: Connection, request: LoadRequest) -> LoadReport:
     if info is not None:
         _check_existing(info, request)
     source, columns = _examine(request, _plan(request, info))
+    if 0 < source.count.total < request.options.start_row:
+        raise InvalidRequestError(
+            f"load: start_row: expected at most {source.count.total:,}, the rows of {source.title}, found "
+            f"{request.options.start_row:,}; nothing was loaded"
+        )
     if info is None:
         info = _create(connection, path, request.definition, columns)
         created = True

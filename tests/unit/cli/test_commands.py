@@ -70,6 +70,7 @@ def test_status_shows_tables_lag_and_states(folder):
     assert all(row["complete"] for row in found["disk"])
     assert [row["process"] for row in found["memory"]] == [os.getpid()]
     assert "\ndisk: " in status.out
+    assert "–" not in status.out, "nothing is a dash, in every table of it"
     assert "\nmemory of 1 server processes: " in status.out
     lines = {line.split()[0]: line.split() for line in status.out.splitlines() if line}
     assert lines["nyc.flights"][1:3] == ["2", "3"]

@@ -1,9 +1,11 @@
 """Exit codes, and the line on standard error that says why."""
 
 import re
+import sys
 
 import pytest
 
+from fluss_lab.cli import main
 from fluss_lab.errors import FlussError
 from tests.unit.cli.shell_kit import call
 
@@ -25,6 +27,25 @@ def test_what_goes_wrong_is_one_line_and_exit_code_1(tmp_path, monkeypatch, argu
     monkeypatch.setenv("FLUSS_LAB_DEBUG", "1")
     with pytest.raises(FlussError, match=re.escape(text)):
         call(*arguments, tmp_path / "lab")
+
+
+def test_closed_standard_output_is_no_failure(tmp_path, monkeypatch):
+    """What `>&-` of a shell leaves of it."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main_code("config", tmp_path) == 0
+    assert main_code("status", tmp_path / "none") == 3
+
+
+def main_code(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    return ended.value.code or 0
+
+
+def test_a_missing_argument_with_choices_is_a_sentence():
+    assert call("completion").err == (
+        "fluss-lab: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish; see `fluss-lab completion --help`\n"
+    )
 
 
 def test_exit_codes_are_documented():

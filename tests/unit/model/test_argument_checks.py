@@ -78,6 +78,11 @@ def test_what_is_of_another_type_but_means_the_same_is_taken():
         ({"path": 5}, InvalidNameError, "Subject.take: path: expected a path 'database.table' or a text, found 5"),
         ({"path": "x"}, InvalidNameError, "database.table"),
         ({"count": True}, InvalidRequestError, "count: expected a whole number or None, found True"),
+        (
+            {"count": 2**63},
+            InvalidRequestError,
+            f"count: expected a whole number in [{-(2**63)}, {2**63 - 1}] or None, found {2**63}",
+        ),
         ({"count": 1.0}, InvalidRequestError, "a whole number"),
         ({"count": 2**63}, InvalidRequestError, "a whole number"),
         ({"flag": 1}, InvalidRequestError, "True or False"),

@@ -12,12 +12,12 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     CorruptDataError,
     FlussError,
-    InvalidTimestampError,
     NotLeaderError,
     RecordTooLargeError,
     StorageError,
 )
 from fluss_lab.failpoints import failpoint
+from fluss_lab.model.times import future_error
 from fluss_lab.records.batch import BatchHeader
 from fluss_lab.server.folder.disk_reserve import refusal
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
@@ -327,9 +327,7 @@ class BucketLog:
         """
         with self._changed:
             if timestamp_ms > (now_ms := self._clock.now_ms()):
-                raise InvalidTimestampError(
-                    f"time {timestamp_ms} is after the server's clock ({now_ms}): what will be then is not yet known"
-                )
+                raise future_error(timestamp_ms, now_ms)
             if timestamp_ms > self.floor_ms:
                 self.floor_ms = timestamp_ms
                 self._checkpoints.is_wanted = True

@@ -136,6 +136,10 @@ def test_sql_keeps_the_rows_for_which_it_is_true(where, column, values, rows):
     ("where", "words"),
     [
         ("nope = 1", "unknown column 'nope'; the columns are n, tiny"),
+        (
+            's = "x"',
+            "unknown column 'x'; the columns are n, .*; double quotes are those of names, a text has single ones",
+        ),
         ("r.nope = 1", "unknown field 'nope' of 'r'; the fields are x, y"),
         ("n.x = 1", "it is of type int32"),
         ("n = 'x'", "column 'n' of type int32: expected a number"),

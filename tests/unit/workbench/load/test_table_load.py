@@ -274,6 +274,18 @@ def test_a_load_of_which_all_rows_are_known_shows_its_share(lab, path, monkeypat
     assert lab.load(ROWS, path, start_row=1).rows == 2
 
 
+def test_a_start_behind_the_last_row_is_refused_and_makes_no_table(lab, path, tmp_path):
+    (tmp_path / "rows.csv").write_text("id\n1\n2\n")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    for source in (ROWS.slice(0, 2), tmp_path / "rows.csv", tmp_path / "rows.jsonl"):
+        with pytest.raises(errors.InvalidRequestError, match=r"start_row: expected at most 2, the rows of .*, found 3"):
+            lab.load(source, path, start_row=3)
+    assert path not in lab.tables()
+    assert lab.load(tmp_path / "rows.csv", path, start_row=2).rows == 0, (
+        "a load that had all but said so goes on with nothing"
+    )
+
+
 def test_rows_are_written_as_they_are_read(lab, path, monkeypatch):
     given, read = [], []
     monkeypatch.setattr(table_load, "_give", lambda writer, batches: given.extend(b.num_rows for b in batches))
