@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
@@ -39,6 +40,14 @@ def notebook_traceback(error: BaseException, message: str | None = None) -> list
     if (place := _place(error, shell)) is not None:
         lines.append(f"{grey}{place}{plain}")
     return [*lines, f"{grey}(%tb shows every frame){plain}"]
+
+
+def levels_to_caller() -> int:
+    """Return how many calls above the one that asks the one from outside of fluss_lab is: its line is the one to be warned of."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _shell() -> Any:

@@ -171,20 +171,13 @@ def _check_options_in_force(folder: Path, given: dict[str, str]) -> None:
         InvalidPropertyError: One is unknown, or has another value; the text has both.
     """
     from fluss_lab.server import cluster
-    from fluss_lab.server.server_options import check_server_options, options_in_force, split_options
+    from fluss_lab.server.server_options import other_options, split_options
 
-    if not (asked := split_options(given).server):
-        return
-    present = cluster.read_options(folder)
-    has = options_in_force(present, folder)
-    wanted = options_in_force(check_server_options({**present, **asked}), folder)
-    if different := [key for key in asked if wanted[key] != has.get(key)]:
-        shown = ", ".join(
-            f"{key} (expected {given[key]}, found {present.get(key, has.get(key, 'none'))})" for key in different
-        )
+    asked = {key: given[key] for key in split_options(given).server}
+    if asked and (different := other_options(asked, cluster.read_options(folder), folder)):
         raise InvalidPropertyError(
-            f"{folder}: a server runs already and keeps its options, which are others: {shown}; `fluss-lab down {folder}` first, then "
-            "`up` with these"
+            f"{folder}: a server runs already and keeps its options, which are others: {', '.join(different)}; "
+            f"`fluss-lab down {folder}` first, then `up` with these"
         )
 
 

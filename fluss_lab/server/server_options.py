@@ -123,3 +123,20 @@ def options_in_force(options: Mapping[str, str], folder: Path) -> dict[str, str]
     own = with_remote_dir(with_lake(options, folder), folder)
     parsed = {key: text_of(option.of(own)) for key, option in CLUSTER_OPTIONS.items()}
     return {**own, **parsed}
+
+
+def other_options(given: Mapping[str, str], present: Mapping[str, str], folder: Path) -> list[str]:
+    """Return, for each option that was given and that a server runs without, its name with both values.
+
+    Args:
+        given: Options of the cluster, as they were given.
+        present: Those that the server on the folder was started with.
+        folder: The lab's folder.
+    """
+    has = options_in_force(present, folder)
+    wanted = options_in_force(check_server_options({**present, **given}), folder)
+    return [
+        f"{key} (expected {text}, found {present.get(key, has.get(key, 'none'))})"
+        for key, text in given.items()
+        if wanted[key] != has.get(key)
+    ]

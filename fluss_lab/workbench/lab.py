@@ -88,7 +88,8 @@ class Lab(Closing):
             folder: Where the lab lives: log, metadata, lake warehouse. Made when absent, for its owner only; ``~`` is the home.
             tablet_servers: How many tablet servers a cluster that is started has; more than one are processes of their
                 own. None: as many as the lab had last, or one. Never fewer than buckets are assigned to.
-            durability: ``"ack"`` (default: kill -9 loses nothing acknowledged) or ``"fsync"`` (power loss neither).
+            durability: ``"ack"`` (default: kill -9 loses nothing acknowledged) or ``"fsync"`` (power loss neither). As of the
+                tablet servers: one that runs already keeps its own, and a warning says so.
             config: Cluster and client options by name, for instance ``{"log.segment.file-size": "64mb"}``. Cluster
                 options count when a server is started; one that runs already keeps its own.
 

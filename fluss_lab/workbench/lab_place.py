@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ from fluss_lab.display import Waiting
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.interrupts import Held
 from fluss_lab.model.config.option_kinds import is_storable
-from fluss_lab.model.config.options import CLIENT_TLS_CA, TABLET_SERVERS
+from fluss_lab.model.config.options import CLIENT_TLS_CA, LOG_DURABILITY, TABLET_SERVERS
 from fluss_lab.model.named_paths import absolute_path
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server import cluster
 from fluss_lab.server.process.server_process import server_command
+from fluss_lab.server.server_options import other_options
+from fluss_lab.tracebacks import levels_to_caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,9 @@ def folder_place(
     folder: str | Path, tablet_servers: int | None, durability: str | None, config: Mapping[str, object] | None
 ) -> LabPlace:
     """Return the place of a folder, whose server runs; see `fluss_lab.Lab.open`."""
-    given: dict[str, object] = dict(config or {})
-    if tablet_servers is not None:
-        given[TABLET_SERVERS.key] = tablet_servers
-    if durability is not None:
-        given["log.durability"] = durability
+    named: dict[str, object] = {TABLET_SERVERS.key: tablet_servers, LOG_DURABILITY.key: durability}
+    named = {key: value for key, value in named.items() if value is not None}
+    given: dict[str, object] = {**(config or {}), **named}
     path = _absolute("folder: expected the path of one ('.' is the present one)", folder)
     settings = cluster.split_options(given)
     with Held():
@@ -59,7 +60,18 @@ def folder_place(
         connection = Connection(address, settings.client, folder=path)
         # Whatever still reads or writes holds the connection.
         attachment.ends_with(connection)
+        _warn_of_others({key: settings.server[key] for key in named}, path)
         return LabPlace(connection, path, attachment, {"lab": str(path), **settings.client})
+
+
+def _warn_of_others(named: Mapping[str, str], folder: Path) -> None:
+    """Warn of arguments that are not so, because a server ran on the folder already: somebody may rely on them."""
+    if named and (different := other_options(named, cluster.read_options(folder), folder)):
+        warnings.warn(
+            f"{folder}: a server runs already and keeps its options, which are others: {', '.join(different)}; close its "
+            f"labs, or `fluss-lab down {folder}`, then open it again",
+            stacklevel=levels_to_caller(),
+        )
 
 
 def _absolute(expected: str, given: str | Path) -> Path:

@@ -150,6 +150,24 @@ _LOADS = (
         "{_rest(writer, info, 0 * start_row + 1)}\", error) from error\n",
         (f"{IN_LOAD}::test_an_interrupted_load_says_what_is_written_and_goes_on",),
     ),
+    Mutant(
+        "loads_that_begin_behind_the_end_succeed", "P11", LOAD,
+        "    if 0 < source.count.total < request.options.start_row:\n",
+        "    if 0 < source.count.total < 0:\n",
+        (f"{IN_LOAD}::test_a_start_behind_the_last_row_is_refused_and_makes_no_table",),
+    ),
+    Mutant(
+        "durability_that_a_running_server_lacks_goes_unsaid", "P1", "fluss_lab/workbench/lab_place.py",
+        "    if named and (different",
+        "    if not named and (different",
+        ("tests/unit/workbench/test_lab_servers.py::test_arguments_that_a_running_server_does_not_have_are_warned_of",),
+    ),
+    Mutant(
+        "refused_settings_of_spark_count_on", "P6", "fluss_lab/workbench/compute.py",
+        "                self._session, self._master, self._config = before\n",
+        "                before = None\n",
+        ("tests/unit/workbench/test_compute.py::test_a_master_that_is_not_the_active_session_s_is_refused",),
+    ),
 )  # fmt: skip
 
 #: Files are written whole or not at all, and only over what was written so.

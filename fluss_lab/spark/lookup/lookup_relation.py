@@ -5,7 +5,6 @@ The statement calls a function for it (`NamedRelations`), so that ``f.x``, ``p.*
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
 from fluss_lab.spark.named_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualify
 from fluss_lab.spark.source.spark_columns import quote
+from fluss_lab.tracebacks import levels_to_caller
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 HINT_OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
     name: option.parse for name, option in LOOKUP_OPTIONS.items()
 }
-_PACKAGE: Final = "fluss_lab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def run_lookups(
         InvalidRequestError, UnsupportedError: A join that cannot be; the text says why.
     """
     for text in statement.warnings:
-        warnings.warn(text, stacklevel=_levels_to_caller())
+        warnings.warn(text, stacklevel=levels_to_caller())
     with NamedRelations(session, made_view) as relations:
         made: list[tuple[Place, str]] = []
         for join in statement.joins:
@@ -106,14 +105,6 @@ def run_lookups(
             relations.keep(text)
         # Spark explains a stream when its plan says that it is one, which one out of a text does not.
         return frame_of(session, analysed_plan(result)) if made and result.isStreaming else result
-
-
-def _levels_to_caller() -> int:
-    """Return how many calls above `run_lookups` the one from outside of this package is: its line is the one to be warned of."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 class _SqlJoin:

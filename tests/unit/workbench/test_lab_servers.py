@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fluss_lab as fl
 from fluss_lab.server import cluster
 from fluss_lab.server.process.server_process import wait_until_gone
@@ -36,6 +38,21 @@ def test_a_lab_of_two_servers_is_opened_shown_and_opened_again_without_a_word_ab
         assert sorted(lab.table("d.t").scan().to_arrow()["a"].to_pylist()) == list(range(8))
         after = cluster.read_discovery(lab.folder)
     wait_until_gone(after)
+
+
+def test_arguments_that_a_running_server_does_not_have_are_warned_of(tmp_path):
+    with fl.Lab.open(tmp_path / "lab", durability="ack", tablet_servers=1, config={"server.grace": "100ms"}) as lab:
+        before = cluster.read_discovery(lab.folder)
+        with pytest.warns(
+            UserWarning, match=r"keeps its options.*: log\.durability \(expected fsync, found ack\);"
+        ) as said:
+            fl.Lab.open(lab.folder, durability="fsync", tablet_servers=1).close()
+        assert said[0].filename == __file__
+        with pytest.warns(UserWarning, match=r"others: server\.tablet-servers \(expected 2, found 1\);"):
+            fl.Lab.open(lab.folder, tablet_servers=2).close()
+        fl.Lab.open(lab.folder, durability="ack", tablet_servers=1).close()
+        fl.Lab.open(lab.folder, config={"log.segment.file-size": "1mb"}).close()  # documented to be kept
+    wait_until_gone(before)
 
 
 def test_the_shell_starts_shows_and_stops_several(tmp_path):
