@@ -258,7 +258,7 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
         defaults: The place of a session's own cluster, used when the options name none.
 
     Raises:
-        InvalidPropertyError: No table, no cluster, two clusters, or a value that cannot be read.
+        InvalidPropertyError: No table, no cluster, two clusters, a folder that is not there, or a value that cannot be read.
         InvalidNameError: The table's name breaks the rule.
         AuthenticationError: The token file cannot be read.
     """
@@ -269,6 +269,9 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
         raise InvalidPropertyError("format fluss: expected the option table, as 'database.table'")
     place = {name: given.pop(name) for name in PLACE_OPTIONS if name in given}
     client = {name: given.pop(name) for name in list(given) if name.startswith(CLIENT_PREFIX)}
+    if LAB in place and not (folder := Path(place[LAB]).absolute()).exists():
+        # Its server would be waited for, as for one that is being started again.
+        raise InvalidPropertyError(f"option {LAB}: expected a lab's folder, found nothing at {folder}")
     if not {LAB, SERVER} & set(place):
         if place:
             raise InvalidPropertyError(f"format fluss: expected {LAB} or {SERVER} beside {', '.join(sorted(place))}")

@@ -77,7 +77,8 @@ def test_a_session_s_own_cluster_is_meant_unless_another_is_named(tmp_path):
     [
         ({}, "expected the option table"),
         ({"table": "a.b"}, "which cluster"),
-        ({"table": "a.b", "lab": "x", **SERVER}, "found both"),
+        ({"table": "a.b", "lab": ".", **SERVER}, "found both"),
+        ({"table": "a.b", "lab": "no/lab"}, "option lab: expected a lab's folder, found nothing at /.*/no/lab"),
         ({"table": "a.b", "server": "nowhere", "token": "t"}, "host:port"),
         ({"table": "a.b", "server": "h:1"}, "token.file"),
         ({"table": "a.b", "token": "t"}, "expected lab or server beside token"),
