@@ -36,6 +36,7 @@ With `--json` a command prints JSON lines: one object a line, one line a row (of
 * Floats are numbers; NaN and the infinities, which JSON has no numbers for, are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
 * Decimals are texts, with all their digits.
 * Times are ISO-8601 texts, with `Z` (UTC) where the type is an instant; a TIMESTAMP has no zone, and gets none. DATE and TIME likewise.
+  Of jobs, runs and reports, what is called `..._ms` is a number: epoch milliseconds, or a duration.
 * Bytes are base64; a row is an object, an array is an array, a map is an array of pairs.
 * A null is `null`, and never left out.
 
