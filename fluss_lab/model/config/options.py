@@ -359,6 +359,10 @@ def check_options(values: Mapping[str, Any], known: Mapping[str, Option[Any]], k
 
 def _unknown(key: str, known: Mapping[str, Option[Any]], kind: str) -> str:
     near = get_close_matches(str(key), known, n=1)
+    if key in TABLE_OPTIONS:
+        return f"unknown {kind} {key!r}; it is of tables: lab.create_table(..., properties=), table.alter(set=)"
+    if key in CLUSTER_OPTIONS or key in CLIENT_OPTIONS:
+        return f"unknown {kind} {key!r}; it is of the lab: Lab.open(..., config=), fluss-lab.toml, or `fluss-lab up --option`"
     hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
     return f"unknown {kind} {key!r}{hint}"
 

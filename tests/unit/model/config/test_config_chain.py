@@ -56,6 +56,7 @@ def test_names_in_the_environment():
         ({}, {"FLUSS_LAB_SERVER_GRACE": "soon"}, "", "environment FLUSS_LAB_SERVER_GRACE: .*duration"),
         ({}, {}, "server.threads = 1", "fluss-lab.toml: .*at least 2"),
         ({}, {}, "server.nope = 1", "fluss-lab.toml: unknown option 'server.nope'"),
+        ({"table.log.ttl": "1d"}, {}, "", r"argument: unknown option 'table.log.ttl'; it is of tables: .*create_table"),
         ({}, {}, "server = [", "fluss-lab.toml: "),
         ({}, {}, "datalake.iceberg.x = [1]", "expected a string, number or boolean"),
         ({"server.port": 70_000}, {}, "", "argument: .*at most 65535, found 70000"),

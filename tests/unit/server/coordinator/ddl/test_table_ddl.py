@@ -48,6 +48,9 @@ REFUSED = {
         errors.InvalidSchemaError, "not a partition column",
     ),
     "unknown property": (described(properties={"tabel.x": "1"}), errors.InvalidPropertyError, "tabel.x"),
+    "property that is the cluster's": (
+        described(properties={"log.durability": "fsync"}), errors.InvalidPropertyError, r"it is of the lab: Lab.open",
+    ),
     "ill-typed property": (
         described(properties={"table.datalake.freshness": "soon"}), errors.InvalidPropertyError, "duration",
     ),
