@@ -183,7 +183,7 @@ def cast(term: Term, target: pa.DataType) -> Term:
     if wanted == "text":
         return _text(term, source)
     if wanted == "a whole number" and source in {"a double", "a decimal"}:
-        term = call(pc.trunc, term)
+        term = to_whole(pc.trunc, term)
     if pa.types.is_decimal(target) and source == "a whole number":
         term = _cast(term, pa.decimal256(19, 0))
     if pa.types.is_decimal(target) and source == "a double":
@@ -195,6 +195,18 @@ def cast(term: Term, target: pa.DataType) -> Term:
     if pa.types.is_integer(target):
         return _cast(term, _BIGINT)
     return _cast(term, _DOUBLE) if pa.types.is_float32(target) else term
+
+
+def to_whole(function: Callable[..., Any], number: Term) -> Term:
+    """Return what rounds a number to a whole one; a decimal gets room for a digit more, without which Arrow gives 0 for 99.9."""
+    if pa.types.is_decimal(number.type):
+        number = _widen(number)
+    return call(function, number)
+
+
+def _widen(number: Term) -> Term:
+    """Return decimals with room for a digit more before the point."""
+    return _cast(number, pa.decimal256(min(number.type.precision + 1, _WIDE_DIGITS), number.type.scale))
 
 
 def _instead(source: str, wanted: str) -> str:
@@ -233,16 +245,14 @@ def _decimal_text(number: Term) -> Term:
     """Return decimals as text, all digits of their scale and no exponent, which Arrow writes where values are small."""
     if number.type.scale <= _PLAIN_SCALE_MAX:
         return _cast(number, pa.string())
-    # Room for a digit before the point.
-    precision = min(number.type.precision + 1, _WIDE_DIGITS)
-    wide = _cast(number, pa.decimal256(precision, number.type.scale))
+    wide = _widen(number)
     zero, one = (constant(pa.scalar(Decimal(each), pa.decimal256(1, 0))) for each in (0, 1))
     sign = call(pc.if_else, call(pc.less, wide, zero), constant(pa.scalar("-")), constant(pa.scalar("")))
     size = call(pc.abs, wide)
     whole = call(pc.trunc, size)
     # Beside a digit before the point no exponent is written.
     fraction = _cast(call(pc.add_checked, call(pc.subtract_checked, size, whole), one), pa.string())
-    digits = _cast(_cast(whole, pa.decimal256(precision, 0)), pa.string())
+    digits = _cast(_cast(whole, pa.decimal256(wide.type.precision, 0)), pa.string())
     return _join(sign, digits, call(pc.utf8_slice_codeunits, fraction, start=1))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidFilterError
-from fluss_lab.read.filter.computed_values import Term, alike, call, cast, is_number, type_kind
+from fluss_lab.read.filter.computed_values import Term, alike, call, cast, is_number, to_whole, type_kind
 
 _MOMENTS: Final = {"a date", "a timestamp", "a timestamp with zone"}
 
@@ -85,7 +85,9 @@ def _round_maker(arrow: Callable[..., Any]) -> Callable[[str, list[Term]], Term]
     def make(name: str, terms: list[Term]) -> Term:
         if not is_number(terms[0]):
             raise InvalidFilterError(f"{name} is of numbers, found {type_kind(terms[0].type)}")
-        return terms[0] if type_kind(terms[0].type) == "a whole number" and name != "abs" else call(arrow, terms[0])
+        if name == "abs":
+            return call(arrow, terms[0])
+        return terms[0] if type_kind(terms[0].type) == "a whole number" else to_whole(arrow, terms[0])
 
     return make
 

@@ -14,6 +14,7 @@ from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, compile_filter
 SCHEMA = make_schema({
     "i": "int", "j": "bigint", "t": "tinyint", "f": "float", "g": "double", "d": "decimal(10,2)", "w": "decimal(38,5)", "q": "decimal(20,10)", "s": "string",
     "u": "string", "b": "boolean", "day": "date", "ts": "timestamp(3)", "us": "timestamp(6)", "at": "timestamp_ltz(6)", "r": "row<x int>",
+    "c": "decimal(5,3)", "e": "decimal(6,6)", "v": "decimal(38,10)",
 })  # fmt: skip
 NAN = float("nan")
 
@@ -74,6 +75,10 @@ def kept(where, **columns):
         ("ends_with(s, 'z') or contains(s, 'm')", {"s": ["az", "amb", "b"]}, [0, 1]),
         ("lower(s) like 'a_c%'", {"s": ["ABC", "AC", None]}, [0]),
         ("abs(i) = 3 and floor(g) = 1 and ceil(g) = 2", {"i": [-3], "g": [1.5]}, [0]),
+        ("ceil(c) = 100", {"c": [Decimal("99.999"), Decimal("99.000"), Decimal("-0.001"), None]}, [0]),
+        ("floor(c) = -100", {"c": [Decimal("-99.999"), Decimal("-99.000")]}, [0]),
+        ("floor(v) < -9e27", {"v": [Decimal("-" + "9" * 28 + "." + "9" * 10), Decimal(0)]}, [0]),
+        ("floor(e) = -1 and ceil(e) = 0 and cast(e as int) = 0", {"e": [Decimal("-0.5"), Decimal("0.5")]}, [0]),
         ("coalesce(i, j, 7) = 7", {"i": [7, None, None, 1], "j": [1, 7, None, 7]}, [0, 1, 2]),
         ("coalesce(b, false)", {"b": [True, False, None]}, [0]),
         ("not coalesce(b, false)", {"b": [True, False, None]}, [1, 2]),
