@@ -2,6 +2,7 @@
 
 import math
 import random
+from datetime import datetime, time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -289,6 +290,32 @@ def test_limits_columns_partitions_and_buckets(session, history):
 def test_what_a_filter_computes_is_the_same_in_spark(session, history, where):
     table, _ = history
     agree(session, table.reader().scan(COLUMNS, where))
+
+
+def test_what_is_computed_of_times_within_a_row_is_in_utc_whatever_the_session_s_zone(spark, cluster):
+    session, path = spark.newSession(), TablePath("db", "inner_times")
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    admin = cluster.connection.admin()
+    admin.create_database("db", if_not_exists=True)
+    row = "row<at timestamp_ltz(3), tod time(0), x binary(2) not null>"
+    info = admin.create_table(path, make_descriptor({"at": "timestamp_ltz(6)", "r": row, "m": f"map<int, {row}>"}))
+    inner = [
+        None if hour == 3 else {"at": datetime(2024, 3, 10, hour), "tod": time(hour), "x": b"ab"} for hour in range(24)
+    ]
+    rows = [{"at": each and each["at"], "r": each, "m": {1: each}} for each in inner]
+    with cluster.connection.append_writer(path) as writer:
+        writer.append(pa.Table.from_pylist(rows, info.schema.arrow_schema))
+    reader, hour = TableReader(cluster.connection, path), pc.hour(pc.field("r", "at"))
+    for where in (
+        "day(r.at) = 10",
+        "r.at = at",
+        "cast(r.at as date) = '2024-03-10'",
+        hour < 30,
+        hour == pc.hour(pc.field("at")),
+    ):
+        assert scan_to_spark(session, reader.scan(where=where)).toArrow().num_rows == 23, where
+    found = pc.map_lookup(pc.field("m"), pa.scalar(1, pa.int32()), "first").is_valid()
+    assert scan_to_spark(session, reader.scan(where=found)).toArrow().num_rows == 23
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def compile_filter(where: object, schema: Schema) -> Filter | None:
         return where
     if isinstance(where, str):
         return _kept_filters(schema)(where) if len(where) <= _TEXT_KEPT_MAX else _sql_filter(schema, where)
-    types = _types(schema)
+    types = column_types(schema)
     conditions = Conditions(types)
     if isinstance(where, pc.Expression):
         form = ExpressionForm(where)
@@ -153,7 +153,7 @@ def _kept_filters(schema: Schema) -> Callable[[str], Filter]:
 def _sql_filter(schema: Schema, text: str) -> Filter:
     from fluss_lab.read.filter.where_clause import parse_sql  # here: sqlglot takes 0.1 s to import
 
-    return filter_of(parse_sql(text, Conditions(_types(schema))), text)
+    return filter_of(parse_sql(text, Conditions(column_types(schema))), text)
 
 
 def filter_of(node: tree.Predicate, text: str) -> Filter:
@@ -172,7 +172,8 @@ def _is_kept(leaf: tree.Leaf) -> bool:
     return isinstance(leaf, tree.Applied) or bool(pa.types.is_floating(leaf.column.type))
 
 
-def _types(schema: Schema) -> dict[str, pa.DataType]:
+def column_types(schema: Schema) -> dict[str, pa.DataType]:
+    """Return the types of the columns that a filter may name, of the user's and the system's."""
     return {field.name: field.type for field in schema.arrow_schema} | SYSTEM_TYPES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,22 +16,26 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def spark_condition(where: Filter) -> Column:
+def spark_condition(where: Filter, types: Mapping[str, pa.DataType]) -> Column:
     """Return a filter as a Spark condition over columns of the same names.
 
     What is computed is computed by Arrow here too, in Spark's Python workers: it means the same.
+
+    Args:
+        where: The filter.
+        types: Of the columns that it looks at, in Arrow.
     """
-    return _condition(where.predicate)
+    return _condition(where.predicate, types)
 
 
-def _condition(node: tree.Predicate) -> Column:
+def _condition(node: tree.Predicate, types: Mapping[str, pa.DataType]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
     match node:
         case tree.Constant():
             return F.lit(bool(node.value))
         case tree.Junction():
-            parts = [_condition(part) for part in node.parts]
+            parts = [_condition(part, types) for part in node.parts]
             return tree.balance(parts, (lambda a, b: a & b) if node.all_of else (lambda a, b: a | b))
         case tree.Compare():
             return _comparison(node)
@@ -47,20 +52,19 @@ def _condition(node: tree.Predicate) -> Column:
             like = _column(node.column).like(node.pattern)
             return ~like if node.negated else like
         case tree.Applied():
-            return _apply(node)
+            return _apply(node, types)
 
 
-def _apply(node: tree.Applied) -> Column:
+def _apply(node: tree.Applied, types: Mapping[str, pa.DataType]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.pandas.functions import arrow_udf
 
     names = list(dict.fromkeys(each.column for each in node.columns))
-    types = {each.column: each.type for each in node.columns if len(each.path) == 1}
+    # Spark gives times in the session's zone and to the microsecond, also those within a ROW.
+    own = [_optional(types[name]) for name in names]
 
     def holds(*columns: pa.Array) -> pa.Array:
-        rows = pa.table(
-            {name: array.cast(types.get(name, array.type)) for name, array in zip(names, columns, strict=True)}
-        )
+        rows = pa.table({name: array.cast(dtype) for name, array, dtype in zip(names, columns, own, strict=True)})
         places = pa.array(np.arange(rows.num_rows))
         try:
             kept = rows.append_column("\0row", places).filter(tree.to_arrow(node))["\0row"]
@@ -72,6 +76,17 @@ def _apply(node: tree.Applied) -> Column:
 
     udf: Any = arrow_udf  # its types leave functions of any number of columns out
     return cast("Column", udf(holds, "boolean")(*[F.col(quote(name)) for name in names]))
+
+
+def _optional(dtype: pa.DataType) -> pa.DataType:
+    """Return a type in which all that is within it may be null, as in what Spark gives."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([(field.name, _optional(field.type)) for field in dtype])
+    if pa.types.is_list(dtype):
+        return pa.list_(_optional(dtype.value_type))
+    if pa.types.is_map(dtype):
+        return pa.map_(_optional(dtype.key_type), _optional(dtype.item_type))
+    return dtype
 
 
 def _column(reference: tree.Reference) -> Column:

@@ -23,7 +23,7 @@ from fluss_lab.model.names import PARTITION_SEPARATOR, partition_values
 from fluss_lab.read.changelog.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, PARTITION, Changelog
 from fluss_lab.read.changelog.offset_ranges import LogRange, checked_buckets
 from fluss_lab.read.changelog.table_stream import start_text
-from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES
+from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, column_types
 from fluss_lab.read.filter.filter_json import filter_to_json
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.moment.time_seek import Seek
@@ -87,7 +87,7 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     frame = _frame(session, source.info, inner, parts, with_source=scan.columns.with_source)
     if where is not None:
-        frame = frame.where(spark_condition(where))
+        frame = frame.where(spark_condition(where, column_types(source.info.schema)))
     if limited:
         assert scan.limit is not None
         frame = frame.orderBy(*_reading_order(scan.source.info)).limit(scan.limit)
