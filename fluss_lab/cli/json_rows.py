@@ -6,6 +6,7 @@ Numbers stay numbers, also of 64 bits; decimals are texts; NaN and the infinitie
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from base64 import b64encode
@@ -53,10 +54,40 @@ def json_values(array: pa.Array, name: str = "") -> list[Any]:
     if types.is_float32(found):
         # The shortest text that means the same 32 bits, not that of the 64 bits that it is widened to.
         return [_number(None if text is None else float(text)) for text in array.cast(pa.string()).to_pylist()]
+    if types.is_struct(found) or types.is_list(found) or types.is_map(found):
+        return _nested_values(array)
     values: list[Any] = array.to_pylist()
     if types.is_boolean(found) or types.is_integer(found) or types.is_string(found) or types.is_null(found):
         return values
     return [json_value(value) for value in values]
+
+
+def _nested_values(array: pa.Array) -> list[Any]:
+    """Return a column's values as JSON has them, of lists and rows each value within; times also of years that Python has not."""
+    types, found = pa.types, array.type
+    if types.is_struct(found):
+        fields = [_nested_values(each) for each in array.flatten()]
+        rows = zip(*fields, strict=True) if fields else itertools.repeat((), len(array))
+        names = [field.name for field in found]
+        whole: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+    elif types.is_list(found) or types.is_map(found):
+        edges = array.offsets.to_pylist()
+        inner = [array.values] if types.is_list(found) else [array.keys, array.items]
+        values = [_nested_values(each[edges[0] : edges[-1]]) for each in inner]
+        entries = values[0] if types.is_list(found) else list(map(list, zip(*values, strict=True)))
+        whole = [entries[start - edges[0] : stop - edges[0]] for start, stop in itertools.pairwise(edges)]
+    elif types.is_temporal(found):
+        return [_moment(scalar) for scalar in array]
+    else:
+        return [json_value(value) for value in array.to_pylist()]
+    return [value if is_there else None for value, is_there in zip(whole, array.is_valid().to_pylist(), strict=True)]
+
+
+def _moment(scalar: pa.Scalar) -> Any:
+    try:
+        return json_value(scalar.as_py())
+    except (OverflowError, ValueError):
+        return json_values(pa.array([scalar], scalar.type))[0]
 
 
 def json_value(value: Any) -> Any:

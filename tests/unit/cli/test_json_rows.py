@@ -54,6 +54,23 @@ def test_times_beyond_the_years_of_python_are_no_error():
     assert json_values(pa.array([253402300800000], pa.timestamp("ms", "UTC"))) == ["10000-01-01T00:00:00.000Z"]
 
 
+def test_times_beyond_the_years_of_python_are_no_error_within_others_either():
+    days = pa.array([2_932_897, 0, None], pa.int32()).cast(pa.date32())
+    moments = pa.array([253402300800000000, 1, None]).cast(pa.timestamp("us", "UTC"))
+    offsets = pa.array([0, None, 2, 3], pa.int32())
+    rows = pa.StructArray.from_arrays([days, moments], ["day", "at"], mask=pa.array([False, False, True]))
+    assert json_values(rows) == [
+        {"day": "10000-01-01", "at": "10000-01-01T00:00:00.000000Z"},
+        {"day": "1970-01-01", "at": "1970-01-01T00:00:00.000001Z"},
+        None,
+    ]
+    for lists in (pa.ListArray.from_arrays(offsets, rows), pa.MapArray.from_arrays(offsets, pa.array([1, 2, 3]), days)):
+        first, second, third = json_values(lists)
+        assert (len(first), second, len(third)) == (2, None, 1)
+        assert json_values(lists[1:]) == [second, third]
+    assert json_values(pa.ListArray.from_arrays(offsets, days)) == [["10000-01-01", "1970-01-01"], None, [None]]
+
+
 def test_floats_are_read_back_bit_by_bit(seed):
     bits = np.random.default_rng(seed).integers(0, 2**32, 2000, dtype=np.uint32)
     for array in (pa.array(bits.view(np.float32)), pa.array(np.arange(1, 500) / 7)):
