@@ -60,6 +60,14 @@ class Filter:
         return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
 
     @cached_property
+    def _uncomputed(self) -> pc.Expression | None:
+        """Return what the filter says without computing: true wherever it is. None when it computes nothing, or says no more."""
+        if not any(_computes(leaf) for leaf in tree.leaves(self.predicate)):
+            return None
+        weaker = tree.decide(tree.weaken(self.predicate, _computes), {})
+        return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
+
+    @cached_property
     def left_over(self) -> bool:
         """Return whether rows that pass `pushed` must be filtered again."""
         return any(_is_kept(leaf) for leaf in tree.leaves(self.predicate))
@@ -96,8 +104,11 @@ class Filter:
         """Return the rows for which the filter is true, in the same order.
 
         Raises:
-            InvalidFilterError: What it computes cannot be computed for some row: a number too large, text that is none.
+            InvalidFilterError: What it computes cannot be computed for some row: a number too large, text that is none. Of rows
+                that its other conditions leave out nothing is computed.
         """
+        if self._uncomputed is not None:
+            batch = batch.filter(self._uncomputed)
         if not batch.num_rows:
             return batch
         try:
@@ -170,6 +181,10 @@ def filter_of(node: tree.Predicate, text: str) -> Filter:
 def _is_kept(leaf: tree.Leaf) -> bool:
     """Return whether a leaf goes to no file reader: what is said of a FLOAT or DOUBLE, and what may fail for a row."""
     return isinstance(leaf, tree.Applied) or bool(pa.types.is_floating(leaf.column.type))
+
+
+def _computes(leaf: tree.Leaf) -> bool:
+    return isinstance(leaf, tree.Applied)
 
 
 def column_types(schema: Schema) -> dict[str, pa.DataType]:
