@@ -30,6 +30,8 @@ REMEDY: Final = (
 )
 #: SQLite's codes for a file that is none of its own, or damaged; or whose tables are not those of a catalog.
 _SQLITE_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+#: SQLite's codes for a change that found no room for its journal or its pages, or could not begin: none of it is in the file.
+_SQLITE_UNCHANGED: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN})
 #: Marks of errors that come from a store and not from the bytes of a file.
 _STORE: Final = re.compile(r"AWS Error|GCS|Azure|HTTP status|curlCode|Errno|errno|\[Windows error")
 #: A question for a file's head is answered without a text: of tokens that have expired by nothing but status 400. What is
@@ -170,6 +172,23 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
     if isinstance(error, SQLAlchemyError):
         return StorageError(f"{what}: the catalog's database failed: {safe_text(error)}")
     return _rest_error(what, error)
+
+
+def unchanged_error(what: str, error: Exception) -> StorageError | None:
+    """Return the error for a commit that a catalog's SQLite file certainly did not take; None: it may have, or it is none.
+
+    Args:
+        what: The change, for the message.
+        error: What it ended in.
+    """
+    from sqlalchemy.exc import DBAPIError
+
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, sqlite3.Error) or (getattr(cause, "sqlite_errorcode", 0) & 0xFF) not in _SQLITE_UNCHANGED:
+        return None
+    return StorageError(
+        f"{what}: the catalog's SQLite file cannot be written: {cause}; nothing was committed: mend the storage and try again"
+    )
 
 
 def _library_error(who: str, error: Any) -> FlussError:

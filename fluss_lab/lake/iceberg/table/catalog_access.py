@@ -41,6 +41,7 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     safe_text,
     sql_state,
     store_error,
+    unchanged_error,
 )
 from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
@@ -463,6 +464,8 @@ def _translate(action: Callable[[], T], what: object, *, sent: bool) -> T:
             raise CatalogLockedError(
                 f"{what}: the catalog's database is locked by another process; try again, or find who holds it"
             ) from error
+        if sent and (unchanged := unchanged_error(str(what), error)) is not None:
+            raise unchanged from error
         if not sent and not isinstance(error, FlussError):
             found = catalog_error(str(what), error)
             if found is None and isinstance(error, OSError):

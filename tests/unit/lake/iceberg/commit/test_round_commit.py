@@ -28,6 +28,7 @@ from fluss_lab.lake.iceberg.files import durable_io
 from fluss_lab.lake.iceberg.metadata.snapshot_history import main_line
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.conftest import Lake, records, summary
+from tests.unit.server.disks import fill, small_disk
 
 COLUMNS = {"id": "bigint", "v": "string"}
 
@@ -221,6 +222,23 @@ def test_a_locked_catalog_is_waited_for(tmp_path):
     assert committer.commit(committer.to_committable([]), None, summary()) == committer.current_snapshot_id()
     other.close()
     assert catalog is lake.storage.access.catalog()
+
+
+def test_a_commit_for_which_the_catalogs_disk_has_no_room_is_known_not_to_be_made(tmp_path):
+    with small_disk(tmp_path / "disk", 4) as disk:
+        lake = Lake(tmp_path / "a lab", uri=f"sqlite:///{disk}/lake.db")
+        table = lake.table(COLUMNS)
+        committer = lake.committer(table)
+        ballast = fill(disk)
+        # Not "may have happened": nobody has to look for it.
+        with pytest.raises(StorageError, match="disk is full; nothing was committed") as refused:
+            committer.commit(committer.to_committable([]), None, summary())
+        assert "SQL:" not in str(refused.value)
+        ballast.unlink()
+        assert newest_to_others(lake) is None
+        made = committer.commit(committer.to_committable([]), None, summary())
+        assert newest_to_others(lake).snapshot_id == made
+        lake.storage.access.catalog().engine.dispose()
 
 
 @pytest.fixture
