@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import UnavailableError
+from fluss_lab.interrupts import Held
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, archive_of
 from fluss_lab.spark.session.worker_placement import spark_home
 
@@ -160,6 +161,7 @@ def launch(
     Raises:
         EndedError: It ended before it listened.
         UnavailableError: It did not answer in `START_TIMEOUT_S`; it was ended.
+        KeyboardInterrupt: The main thread was interrupted; it was ended.
     """
     variables = {**os.environ, **environment, "SPARK_CONNECT_MODE": "0"}
     command = [str(Path(variables.get("SPARK_HOME") or spark_home() or "") / "bin" / "spark-submit")]
@@ -174,20 +176,27 @@ def launch(
             command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True,
             env={name: value for name, value in variables.items() if value is not None},
         )  # fmt: skip
-        if started is not None:
-            started(process)
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        import_pyspark()
-        while not address.is_file():
-            if (code := process.poll()) is not None:
-                _close(process)
-                raise EndedError(f"ended with {code}")
-            if time.monotonic() > deadline_s:
-                process.kill()
-                _close(process)
-                raise UnavailableError(f"Spark's JVM did not answer in {START_TIMEOUT_S:.0f} s; it was ended")
-            time.sleep(_LOOK_S)
+        try:
+            if started is not None:
+                started(process)
+            import_pyspark()
+            _wait_for(address, process)
+        except BaseException:
+            # Its folder goes now: one that went on, after an interrupt, would end for want of it, with a trace.
+            with Held():
+                end(process)
+            raise
         return Jvm(process, *_connection(address.read_bytes()))
+
+
+def _wait_for(address: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while not address.is_file():
+        if (code := process.poll()) is not None:
+            raise EndedError(f"ended with {code}")
+        if time.monotonic() > deadline_s:
+            raise UnavailableError(f"Spark's JVM did not answer in {START_TIMEOUT_S:.0f} s; it was ended")
+        time.sleep(_LOOK_S)
 
 
 class EndedError(Exception):

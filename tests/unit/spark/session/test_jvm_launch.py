@@ -2,15 +2,20 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from fluss_lab.spark.session.class_archive import ClassArchive
 from fluss_lab.spark.session.java_home import find_java
+from fluss_lab.spark.session.jvm_launch import launch
 from fluss_lab.spark.session.worker_placement import SparkPlacement, spark_home
+from fluss_lab.testing import wait_until
+from tests.unit.spark.session.java_kit import WAITS, java_home, lives, pids
 
 ROOT = Path(__file__).parents[4]
 
@@ -99,6 +104,25 @@ def test_a_cell_imports_pyspark_while_a_start_does(statement, begin):
     code = _IMPORTS.format(begin=begin, statement=statement)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_the_jvm_that_starts(tmp_path):
+    # One that went on had lost the folder in which it says where it listens, and ended with a trace of Java's.
+    def interrupt() -> None:
+        wait_until(lambda: bool(pids(tmp_path)))
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    home = java_home(tmp_path, WAITS)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch({"spark.master": "local[1]"}, {"JAVA_HOME": str(home)})
+        assert not lives(pids(tmp_path)[0])
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
