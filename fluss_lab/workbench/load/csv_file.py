@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -184,26 +185,28 @@ class CsvFiles:
 
     def _parts(self, path: Path) -> Iterator[str]:
         """Yield a file's text; in UTF-8, where a mark is a byte of its own, not decoded: three times as fast."""
-        if self._codec == "utf-8":
-            with pa.input_stream(str(path)) as file:
-                while data := bytes(file.read(_BLOCK_BYTES)):
-                    yield data.decode("latin-1")
-            return
-        with self._text(path) as text:
-            try:
+        with self._refusal(path):
+            if self._codec == "utf-8":
+                with pa.input_stream(str(path)) as file:
+                    while data := bytes(file.read(_BLOCK_BYTES)):
+                        yield data.decode("latin-1")
+                return
+            with self._text(path) as text:
                 while part := text.read(_BLOCK_BYTES):
                     yield part
-            except (UnicodeError, OSError) as error:
-                raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}") from error
+
+    @contextmanager
+    def _refusal(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}; nothing of it was loaded") from error
 
     # -- the header ----------------------------------------------------------------------------------------------------
 
     def _head(self, path: Path) -> str:
-        with self._text(path) as file:
-            try:
-                return file.read(_HEAD_CHARACTERS)
-            except (UnicodeError, OSError) as error:
-                raise InvalidRecordError(f"{path.name}: {self._reason(error, [])}") from error
+        with self._refusal(path), self._text(path) as file:
+            return file.read(_HEAD_CHARACTERS)
 
     def _text(self, path: Path) -> io.TextIOWrapper:
         encoding = "utf-8-sig" if self._codec == "utf-8" else self._codec

@@ -283,6 +283,17 @@ def test_a_delimiter_is_one_character(tmp_path, delimiter):
         source(tmp_path, "a,b\n1,2\n", delimiter=delimiter)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, encoding):
+    packed = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(50_000)))
+    cut = source(tmp_path, packed[:-1000], name="cut.csv.gz", encoding=encoding)
+    gone = source(tmp_path, "a,b\n1,2\n", name="gone.csv", encoding=encoding)
+    (tmp_path / "gone.csv").unlink()
+    for rows, name in ((cut, "cut.csv.gz"), (gone, "gone.csv")):
+        with pytest.raises(InvalidRecordError, match=rf"{name}: .*; nothing of it was loaded"):
+            read(rows)
+
+
 def test_files_with_other_columns_are_not_one_table(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     (tmp_path / "b.csv").write_text("a,c\n1,2\n")
