@@ -319,8 +319,12 @@ class Attachment(Closing):
         """Hold one stream until it ends; return the pause before the next try."""
         try:
             place = locate(self.folder)
-        except (ServerUnavailableError, AuthenticationError):
+        except ServerUnavailableError:
             return REATTACH_PAUSE_S  # it ended between two checks
+        except AuthenticationError:
+            if running_server(self.folder) is not None:
+                raise  # its token cannot be had, however often it is asked for
+            return REATTACH_PAUSE_S
         with self._lock:
             self._stream_closed = closed = Flag()
             if self._closing.is_set():

@@ -21,6 +21,7 @@ from fluss_lab.errors import (
     LabError,
     RequestTimeoutError,
     ServerUnavailableError,
+    StorageError,
     error_code,
     error_from_code,
 )
@@ -75,6 +76,7 @@ def start_server(
         FlussError: The error that the process reported (LabLockedError, LabMovedError, ...).
         ServerUnavailableError: It died without a report; the message has the end of its log.
         RequestTimeoutError: It is not ready in time; it keeps running.
+        StorageError: Files of its start in the folder cannot be written.
     """
     make_lab_folder(folder)
     home = make_home(folder)
@@ -169,7 +171,7 @@ def report(fd: int | None, error: FlussError | None, **more: int) -> None:
 @contextmanager
 def _start_lock(folder: Path, deadline: float) -> Iterator[None]:
     """Hold the lock for starting a server on a folder."""
-    fd = os.open(folder / START_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _private(str(folder / START_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         while not try_lock(fd):
             if time.monotonic() > deadline:
@@ -252,7 +254,17 @@ def read_report(fd: int, deadline: float | None = None) -> bytes | None:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    """Open a file of this user's alone.
+
+    Raises:
+        StorageError: It cannot be opened, as one that another user's server has left.
+    """
+    try:
+        return os.open(path, flags, 0o600)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: no server can be started: {error.strerror}; mend the file's owner and mode, or its disk"
+        ) from error
 
 
 def _tail_of(folder: Path) -> str:

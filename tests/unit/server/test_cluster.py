@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fluss_lab.errors import LabError, ServerUnavailableError
+from fluss_lab.errors import AuthenticationError, LabError, ServerUnavailableError, StorageError
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
-from fluss_lab.server.process.discovery import NO_TABLET, ServerEntry, process_start_ticks
+from fluss_lab.server.folder.lab_folder import make_lab_folder
+from fluss_lab.server.process.discovery import NO_TABLET, TOKEN_FILE, ServerEntry, process_start_ticks
 from fluss_lab.server.process.server_node import ServerNode
-from fluss_lab.server.process.server_process import read_options, wait_until_gone
+from fluss_lab.server.process.server_process import OUTPUT_FILE, START_LOCK_FILE, read_options, wait_until_gone
 from fluss_lab.testing import ServerProcess, wait_until
 
 COMMAND = [sys.executable, "-m", "fluss_lab.cli", "server"]
@@ -214,6 +215,25 @@ def test_why_a_server_does_not_start_is_told(folder):
     with pytest.raises(LabError, match="newer version of fluss_lab") as caught:
         cluster.ensure_server(folder, COMMAND)
     assert type(caught.value) is LabError
+
+
+@pytest.mark.parametrize("name", [START_LOCK_FILE, OUTPUT_FILE])
+def test_a_file_of_the_start_that_cannot_be_opened_is_named(folder, name):
+    make_lab_folder(folder)
+    (folder / name).mkdir()  # what nobody can open for writing, root neither
+    with pytest.raises(StorageError, match=f"{name}: no server can be started: Is a directory"):
+        cluster.ensure_server(folder, COMMAND)
+    (folder / name).rmdir()
+    cluster.ensure_server(folder, COMMAND, GRACE).close()
+
+
+def test_a_token_that_others_may_read_is_told_at_once_where_a_server_runs(folder):
+    with ServerNode(folder):
+        (folder / TOKEN_FILE).chmod(0o644)
+        with pytest.raises(AuthenticationError, match="others may read it"):
+            cluster.ensure_server(folder, COMMAND)
+        (folder / TOKEN_FILE).chmod(0o600)
+        cluster.ensure_server(folder, COMMAND).close()
 
 
 def test_opening_while_the_last_server_is_stopping_waits_for_it(folder):
