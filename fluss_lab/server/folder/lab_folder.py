@@ -14,6 +14,7 @@ from fluss_lab.errors import LabError
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
 from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
 from fluss_lab.server.folder.folder_lock import LOCK_FILE
+from fluss_lab.server.folder.read_only_lab import unseen_error
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 
 #: Files that a server opens by name. Through a link in their place it would read or overwrite other files.
@@ -24,8 +25,15 @@ _OWN_FILES: Final = (
 
 
 def lab_exists(folder: Path) -> bool:
-    """Return whether the folder is a lab's: a server was started there once."""
-    return (folder / DATABASE_FILE).exists() or (folder / DISCOVERY_FILE).exists()
+    """Return whether the folder is a lab's: a server was started there once.
+
+    Raises:
+        LabError: This user may not look into it.
+    """
+    try:
+        return (folder / DATABASE_FILE).exists() or (folder / DISCOVERY_FILE).exists()
+    except OSError as error:
+        raise unseen_error(folder, error) from error
 
 
 def check_lab_exists(folder: Path) -> None:
@@ -55,7 +63,11 @@ def make_lab_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(f"{folder}: the lab's folder cannot be created: {error.strerror or error}") from error
-    if problem := next(_problems(folder), None):
+    try:
+        problem = next(_problems(folder), None)
+    except OSError as error:
+        raise unseen_error(folder, error) from error
+    if problem:
         raise LabError(problem)
 
 
@@ -63,9 +75,7 @@ def _check_kind(folder: Path) -> None:
     try:
         _check_is_folder(folder)
     except OSError as error:
-        raise LabError(
-            f"{folder}: the lab's folder cannot be looked at: {error.strerror or error}; name another place"
-        ) from error
+        raise unseen_error(folder, error) from error
 
 
 def _check_is_folder(folder: Path) -> None:

@@ -35,8 +35,20 @@ _NAME_LENGTH: Final = 32
 
 
 def is_read_only(folder: Path) -> bool:
-    """Return whether a folder is a lab's, and cannot be written."""
-    return (folder / DATABASE_FILE).exists() and not os.access(folder, os.W_OK)
+    """Return whether a folder is a lab's, and cannot be written.
+
+    Raises:
+        LabError: This user may not look into it.
+    """
+    try:
+        return (folder / DATABASE_FILE).exists() and not os.access(folder, os.W_OK)
+    except OSError as error:
+        raise unseen_error(folder, error) from error
+
+
+def unseen_error(folder: Path, error: OSError) -> LabError:
+    """Return the error for a folder that this user, or anybody, cannot look at or into."""
+    return LabError(f"{folder}: the lab's folder cannot be looked at: {error.strerror or error}; name another place")
 
 
 def home_of(folder: Path) -> Path:

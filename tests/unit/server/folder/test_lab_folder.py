@@ -7,8 +7,12 @@ import pytest
 
 from fluss_lab.errors import LabError
 from fluss_lab.server.folder.lab_folder import check_lab_exists, make_lab_folder
+from fluss_lab.server.folder.read_only_lab import home_of, is_read_only
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_node import ServerNode
+
+#: Of a folder for which there is a path, in Linux, and none for the files of a server in it.
+LONGEST_PATH = 4092
 
 FILES = [TOKEN_FILE, DISCOVERY_FILE, "metadata.db", "server.lock", "start.lock", "server-options.json", "server.log"]
 
@@ -18,6 +22,17 @@ def test_a_folder_is_made_for_its_owner_only(tmp_path):
     make_lab_folder(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     make_lab_folder(folder)
+
+
+@pytest.mark.parametrize("look", [make_lab_folder, check_lab_exists, is_read_only, home_of])
+def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, look):
+    # As one that its user may not enter, whoever runs the test: no path to what lies in it is short enough.
+    folder = tmp_path
+    while (left := LONGEST_PATH - len(str(folder))) > 1:
+        folder /= "x" * min(200, left - 1)
+    folder.mkdir(mode=0o700, parents=True)
+    with pytest.raises(LabError, match="the lab's folder cannot be looked at: File name too long"):
+        look(folder)
 
 
 @pytest.mark.parametrize("check", [make_lab_folder, check_lab_exists])
