@@ -321,10 +321,10 @@ class Attachment(Closing):
             place = locate(self.folder)
         except ServerUnavailableError:
             return REATTACH_PAUSE_S  # it ended between two checks
-        except AuthenticationError:
-            if running_server(self.folder) is not None:
-                raise  # its token cannot be had, however often it is asked for
-            return REATTACH_PAUSE_S
+        except AuthenticationError as error:
+            if isinstance(error.__cause__, FileNotFoundError) or running_server(self.folder) is None:
+                return REATTACH_PAUSE_S  # or its folder was moved, and it is about to end
+            raise  # however often it is asked for
         with self._lock:
             self._stream_closed = closed = Flag()
             if self._closing.is_set():

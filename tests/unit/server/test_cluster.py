@@ -236,6 +236,17 @@ def test_a_token_that_others_may_read_is_told_at_once_where_a_server_runs(folder
         cluster.ensure_server(folder, COMMAND).close()
 
 
+def test_a_token_that_is_not_there_is_waited_for(folder):
+    # As of a server that is about to end, because its folder was moved.
+    with ServerNode(folder):
+        token, other = folder / TOKEN_FILE, folder.parent / "token"
+        token.rename(other)
+        back = threading.Timer(0.3, other.rename, (token,))
+        back.start()
+        cluster.ensure_server(folder, COMMAND).close()
+        back.join()
+
+
 def test_opening_while_the_last_server_is_stopping_waits_for_it(folder):
     epochs = []
     for _ in range(6):
