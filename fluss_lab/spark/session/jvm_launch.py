@@ -182,7 +182,8 @@ def launch(
             import_pyspark()
             _wait_for(address, process)
         except BaseException:
-            # Its folder goes now: one that went on, after an interrupt, would end for want of it, with a trace.
+            # Its folder goes now. One that went on, after an interrupt, would print a trace for want of it, and never come to
+            # read its standard input, by whose end it ends: threads of its gateway would keep it for ever.
             with Held():
                 end(process)
             raise
