@@ -52,6 +52,9 @@ SAYS = {
     "09_your_own_data": [r"336,776 rows", r"29,425 flights in July, as pyiceberg reads it; 29,425 as we do"],
 }
 
+#: Parameters beside the folder; the defaults are run by `tests/campaigns/test_notebooks_again.py`.
+PARAMETERS = {"02_tables_and_tiering": {"table": "nyc.named"}}
+
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
@@ -64,7 +67,10 @@ def kernel(tmp_path_factory):
 @pytest.mark.parametrize("name", sorted(SAYS))
 def test_a_notebook_shows_what_it_claims(kernel, tmp_path, name):
     """In a folder with a space in its name."""
-    executed = kernel.run(FOLDER / f"{name}.ipynb", tmp_path / "out.ipynb", lab_folder=str(tmp_path / "a lab"))
+    lab_folder = str(tmp_path / "a lab")
+    executed = kernel.run(
+        FOLDER / f"{name}.ipynb", tmp_path / "out.ipynb", lab_folder=lab_folder, **PARAMETERS.get(name, {})
+    )
     text = text_shown(executed)
     missing = [pattern for pattern in SAYS[name] if not re.search(pattern, text, re.MULTILINE)]
     assert not missing, text
