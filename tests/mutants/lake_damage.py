@@ -167,6 +167,14 @@ LAKE_DAMAGE = (
         (f"{IN_STORES}::test_what_a_library_below_fails_with",),
     ),
     Mutant(
+        "a_commit_that_may_be_on_the_device_called_unmade",
+        "P5",
+        "fluss_lab/lake/iceberg/files/store_errors.py",
+        "_SQLITE_UNCHANGED: Final = frozenset({sqlite3.SQLITE_FULL,",
+        "_SQLITE_UNCHANGED: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,",
+        (f"{IN_STORES}::test_a_commit_is_said_not_to_be_made_only_where_that_is_certain",),
+    ),
+    Mutant(
         "what_cannot_be_written_never_tried_again",
         "P9",
         "fluss_lab/lake/iceberg/files/store_errors.py",

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from fluss_lab.errors import (
     AuthenticationError,
@@ -29,6 +30,7 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     read_error,
     safe_text,
     store_error,
+    unchanged_error,
     write_error,
 )
 from fluss_lab.lake.iceberg.table import catalog_access
@@ -37,6 +39,27 @@ from fluss_lab.model import TablePath
 from tests.unit.lake.conftest import Lake
 
 PATH = TablePath("db", "t")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_unchanged"),
+    [
+        (sqlite3.SQLITE_FULL, True),
+        (sqlite3.SQLITE_CANTOPEN, True),
+        (sqlite3.SQLITE_READONLY_DBMOVED, True),
+        (sqlite3.SQLITE_IOERR, False),
+        (sqlite3.SQLITE_IOERR_FSYNC, False),  # it may be on the device all the same
+        (sqlite3.SQLITE_CORRUPT, False),
+        (None, False),
+    ],
+)
+def test_a_commit_is_said_not_to_be_made_only_where_that_is_certain(code, is_unchanged):
+    error = sqlite3.OperationalError("the catalog's")
+    if code is not None:
+        error.sqlite_errorcode = code
+    for each in (error, OperationalError("INSERT", {}, error)):
+        assert (unchanged_error("commit", each) is not None) == is_unchanged
+    assert unchanged_error("commit", OSError(28, "No space left on device")) is None
 
 
 class Rest:
