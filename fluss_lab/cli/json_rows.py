@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -59,7 +59,7 @@ def json_values(array: pa.Array, name: str = "") -> list[Any]:
     values: list[Any] = array.to_pylist()
     if types.is_boolean(found) or types.is_integer(found) or types.is_string(found) or types.is_null(found):
         return values
-    return [json_value(value) for value in values]
+    return [_plain_value(value) for value in values]
 
 
 def _nested_values(array: pa.Array) -> list[Any]:
@@ -79,19 +79,19 @@ def _nested_values(array: pa.Array) -> list[Any]:
     elif types.is_temporal(found):
         return [_moment(scalar) for scalar in array]
     else:
-        return [json_value(value) for value in array.to_pylist()]
+        return [_plain_value(value) for value in array.to_pylist()]
     return [value if is_there else None for value, is_there in zip(whole, array.is_valid().to_pylist(), strict=True)]
 
 
 def _moment(scalar: pa.Scalar) -> Any:
     try:
-        return json_value(scalar.as_py())
+        return _plain_value(scalar.as_py())
     except (OverflowError, ValueError):
         return json_values(pa.array([scalar], scalar.type))[0]
 
 
-def json_value(value: Any) -> Any:
-    """Return a value of Python as JSON has it; of lists and rows each value within."""
+def _plain_value(value: Any) -> Any:
+    """Return a value of Python, which is no list and no row, as JSON has it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -100,10 +100,6 @@ def json_value(value: Any) -> Any:
         return b64encode(value).decode()
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, Mapping):
-        return {str(key): json_value(each) for key, each in value.items()}
-    if isinstance(value, Iterable):
-        return [json_value(each) for each in value]
     if isinstance(value, timedelta) or not hasattr(value, "isoformat"):
         return str(value)
     return str(value.isoformat()).replace("+00:00", "Z")

@@ -346,9 +346,9 @@ def tier(
 
 
 def _has_lake_tables(lab: Lab) -> bool:
-    from fluss_lab.client.table_listing import look_at_tables
+    from fluss_lab.client.table_listing import lake_tables
 
-    return any(look_at_tables(lab.connection.admin(), lambda info: info.descriptor.lake_enabled))
+    return next(lake_tables(lab.connection.admin()), None) is not None
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -53,6 +53,11 @@ def look_at_tables(admin: Admin, look: Callable[[TableInfo], T]) -> Iterator[T]:
                 break
 
 
+def lake_tables(admin: Admin) -> Iterator[TableInfo]:
+    """Return the tables whose lake is enabled, in the order of their paths, as `look_at_tables` does."""
+    return (info for info in look_at_tables(admin, lambda info: info) if info.descriptor.lake_enabled)
+
+
 def _present_info(admin: Admin, path: TablePath) -> TableInfo | None:
     try:
         return admin.table_info(path)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fluss_lab.client import Connection
-from fluss_lab.client.table_listing import look_at_tables
+from fluss_lab.client.table_listing import lake_tables
 from fluss_lab.display import Waiting, is_interactive
 from fluss_lab.errors import TieringCancelledError
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
-from fluss_lab.model import TableDescriptor, TablePath
+from fluss_lab.model import TableDescriptor
 from fluss_lab.model.config.options import SPARK_CLASS_ARCHIVE, SPARK_MASTER, SPARK_START_EARLY
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
@@ -194,12 +194,9 @@ class Compute:
             ship_package(context)
             master, server = str(context.master), self._connection.address
             check_reach(context, master, server, lambda: shared_folders(storage.local_folder, self._options()))
-            check_store(context, master, storage, self._lake_tables())
+            paths = (info.path for info in lake_tables(self._connection.admin()))
+            check_store(context, master, storage, paths)
             self._checked = checked
-
-    def _lake_tables(self) -> Iterator[TablePath]:
-        tables = look_at_tables(self._connection.admin(), lambda info: info)
-        return (info.path for info in tables if info.descriptor.lake_enabled)
 
     def _options(self) -> dict[str, str]:
         described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())

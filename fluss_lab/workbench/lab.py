@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakSet
 
 from fluss_lab.client import Connection
-from fluss_lab.client.table_listing import look_at_tables
+from fluss_lab.client.table_listing import lake_tables
 from fluss_lab.closing import Closing
 from fluss_lab.display import short
 from fluss_lab.errors import LakeNotConfiguredError
@@ -326,8 +326,7 @@ class Lab(Closing):
             TieringCancelledError: A round was cancelled; the tables behind it had no turn.
             FlussError: The first failure, after every table had its turn.
         """
-        found = list(look_at_tables(self.connection.admin(), lambda info: info))
-        tables = [Table(self, each.path) for each in found if each.descriptor.lake_enabled]
+        tables = [Table(self, info.path) for info in lake_tables(self.connection.admin())]
         return tier_each(partial(table.tier, cancel=cancel, progress=progress) for table in tables)
 
     def tiering_service(

@@ -25,9 +25,14 @@ _HEADERS: Final = ("table", "kind", "records", "lag", "state")
 _NOT_ASKED: Final = "– not asked"
 
 
+def lab_name(connection: Connection, folder: Path | None) -> str:
+    """Return what a lab is called: as its folder, or, reached by its address, as its connection."""
+    return folder.name if folder is not None else repr(connection).strip("<>")
+
+
 def lab_html(connection: Connection, folder: Path | None) -> str:
     """Return a lab as a card; where its servers do not answer, why."""
-    name = folder.name if folder is not None else repr(connection).strip("<>")
+    name = lab_name(connection, folder)
     facts: list[tuple[str, object]] = [("folder`", folder), ("times in", zone_text(connection.time_zone))]
     try:
         coordinator = connection.coordinator(connection.attempts("show the lab", 0))

@@ -65,7 +65,7 @@ def folder_place(
 
 
 def _warn_of_others(named: Mapping[str, str], folder: Path) -> None:
-    """Warn of arguments that are not so, because a server ran on the folder already: somebody may rely on them."""
+    """Warn of arguments that are not so, because a server ran on the folder already: the caller may rely on them."""
     if named and (different := other_options(named, cluster.read_options(folder), folder)):
         warnings.warn(
             f"{folder}: a server runs already and keeps its options, which are others: {', '.join(different)}; close its "

@@ -21,6 +21,7 @@ from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.workbench.displays import Listing, bucket_listing
 from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
+from fluss_lab.workbench.lab_display import lab_name
 
 _TABLE_COLUMNS: Final = {
     "table": pa.string(),
@@ -64,8 +65,7 @@ class LabStatus:
     ) -> None:
         states = {state.table_id: state for state in described.tiering_states}
         self.folder = folder
-        #: Of a lab that was reached by its address, that.
-        self._name = repr(connection).strip("<>") if folder is None else folder.name
+        self._name = lab_name(connection, folder)
         self.tables = Listing(
             "tables", [*look_at_tables(connection.admin(), partial(_table_row, connection, states))], _TABLE_COLUMNS
         )

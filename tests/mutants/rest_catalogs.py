@@ -222,8 +222,8 @@ REST_CATALOGS = (
         "a_rolled_back_statement_not_tried_again",
         "P12",
         "fluss_lab/lake/iceberg/table/catalog_access.py",
-        "if cause is not None and sql_state(cause) in _IN_THE_WAY:",
-        "if cause is None:",
+        "return sql_state(cause) in _IN_THE_WAY or ",
+        "return ",
         (f"{IN_STORES}::test_a_database_that_rolled_back_for_another_one_is_tried_again",),
     ),
     Mutant(

@@ -56,15 +56,18 @@ class Filter:
         Arrow trusts the statistics of Parquet files, which leave NaN out: by them a NaN can pass for a number. So
         nothing that is said of a FLOAT or DOUBLE is handed over.
         """
-        weaker = tree.decide(tree.weaken(self.predicate, _is_kept), {})
-        return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
+        return self._without(_is_kept)
 
     @cached_property
     def _uncomputed(self) -> pc.Expression | None:
         """Return what the filter says without computing: true wherever it is. None when it computes nothing, or says no more."""
         if not any(_computes(leaf) for leaf in tree.leaves(self.predicate)):
             return None
-        weaker = tree.decide(tree.weaken(self.predicate, _computes), {})
+        return self._without(_computes)
+
+    def _without(self, leaves: Callable[[tree.Leaf], bool]) -> pc.Expression | None:
+        """Return what the filter says without some leaves: true wherever it is. None when that is nothing."""
+        weaker = tree.decide(tree.weaken(self.predicate, leaves), {})
         return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
 
     @cached_property

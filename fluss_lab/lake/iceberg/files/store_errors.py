@@ -166,7 +166,7 @@ def catalog_error(what: str, error: Exception) -> FlussError | None:
             f"{what}: the catalog does not answer: {safe_text(error)}; try again when it runs"
         )
     if isinstance(error, DBAPIError):
-        return _database_error(what, error.orig or error)
+        return _database_error(what, database_cause(error))
     if isinstance(error, ArgumentError):
         return InvalidPropertyError(f"{what}: the catalog's properties describe no database: {safe_text(error)}")
     if isinstance(error, SQLAlchemyError):
@@ -181,10 +181,8 @@ def unchanged_error(what: str, error: Exception) -> StorageError | None:
         what: The change, for the message.
         error: What it ended in.
     """
-    from sqlalchemy.exc import DBAPIError
-
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    if not isinstance(cause, sqlite3.Error) or (getattr(cause, "sqlite_errorcode", 0) & 0xFF) not in _SQLITE_UNCHANGED:
+    cause = database_cause(error)
+    if sqlite_code(cause) not in _SQLITE_UNCHANGED:
         return None
     return StorageError(
         f"{what}: the catalog's SQLite file cannot be written: {cause}; nothing was committed: mend the storage and try again"
@@ -206,6 +204,19 @@ def _library_error(who: str, error: Any) -> FlussError:
     return StorageError(f"{who} failed ({kind}): {error}; mend the storage and try again")
 
 
+def database_cause(error: BaseException) -> BaseException:
+    """Return the error of the database's driver that SQLAlchemy wrapped; any other as it is."""
+    from sqlalchemy.exc import DBAPIError
+
+    return (error.orig or error) if isinstance(error, DBAPIError) else error
+
+
+def sqlite_code(cause: BaseException) -> int | None:
+    """Return the primary code of an error of SQLite's; None: it is none, or has none."""
+    code = getattr(cause, "sqlite_errorcode", None) if isinstance(cause, sqlite3.Error) else None
+    return None if code is None else code & 0xFF
+
+
 def sql_state(cause: BaseException) -> str:
     """Return the SQLSTATE that a database answered with, as drivers of PostgreSQL keep it; empty: it answered nothing."""
     return str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or "")
@@ -215,8 +226,7 @@ def _database_error(what: str, cause: BaseException) -> FlussError:
     if not isinstance(cause, sqlite3.Error):
         return _server_error(what, sql_state(cause), safe_text(cause))
     # Without a code: text that is none.
-    code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-    if (code & 0xFF) in _SQLITE_DAMAGED:
+    if (code := sqlite_code(cause)) is None or code in _SQLITE_DAMAGED:
         return CorruptDataError(
             f"{what}: the catalog's SQLite file is damaged: {cause}; restore it from a copy. The tables' own files are left "
             "as they are"

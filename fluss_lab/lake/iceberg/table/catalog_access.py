@@ -38,8 +38,10 @@ from fluss_lab.lake.iceberg.files.store_errors import (
     REMEDY,
     UnwrittenError,
     catalog_error,
+    database_cause,
     safe_text,
     sql_state,
+    sqlite_code,
     store_error,
     unchanged_error,
 )
@@ -487,10 +489,5 @@ def is_locked(error: BaseException) -> bool:
     """Return whether an error is the database's answer that another connection is in the way. Then nothing was changed."""
     import sqlite3
 
-    from sqlalchemy.exc import DBAPIError
-
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    if cause is not None and sql_state(cause) in _IN_THE_WAY:
-        return True
-    code = getattr(cause, "sqlite_errorcode", 0)
-    return isinstance(cause, sqlite3.OperationalError) and (code & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    cause = database_cause(error)
+    return sql_state(cause) in _IN_THE_WAY or sqlite_code(cause) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -1,4 +1,4 @@
-"""The tablet servers of a cluster as the process that starts them sees them: which run, and since how many restarts."""
+"""The tablet servers of a cluster as the process that starts them sees them: which run, and how often each was started again."""
 
 from __future__ import annotations
 
