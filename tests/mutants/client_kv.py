@@ -9,7 +9,7 @@ SENDER = "fluss_lab/client/write/batch_sender.py"
 UPSERT = "fluss_lab/client/write/upsert_writer.py"
 LOOKUP = "fluss_lab/client/kv/lookuper.py"
 LOOKUP_WIRE = "fluss_lab/client/kv/lookup_codec.py"
-SHARED = "fluss_lab/client/kv/shared_calls.py"
+QUEUE = "fluss_lab/client/kv/lookup_queue.py"
 KEPT = "fluss_lab/client/kv/kept_lookupers.py"
 KV_SCAN = "fluss_lab/client/kv/kv_scan.py"
 FETCHING = "fluss_lab/client/log/fetch_codec.py"
@@ -20,7 +20,7 @@ IN_INTERRUPTED = "tests/unit/client/write/test_interrupted_writes.py"
 IN_WRITING = "tests/unit/client/write/test_writing.py"
 IN_GATHERED = "tests/unit/client/write/test_linger.py"
 IN_LOOKUP = "tests/unit/client/kv/test_lookuper.py"
-IN_SHARED = "tests/unit/client/kv/test_shared_calls.py"
+IN_QUEUE = "tests/unit/client/kv/test_lookup_queue.py"
 IN_KEPT = "tests/unit/client/kv/test_kept_lookupers.py"
 IN_KV_SCAN = "tests/unit/client/kv/test_kv_scan.py"
 IN_SCHEMAS = "tests/unit/client/cluster/test_schemas.py"
@@ -195,16 +195,16 @@ CLIENT_KV = (
         (f"{IN_LOOKUP}::test_lookups_at_once_of_keys_that_cannot_be_fail_by_themselves",),
     ),
     Mutant(
-        "waiting_lookups_try_a_server_that_is_away_one_call_after_another", "P12", SHARED,
+        "waiting_lookups_try_a_server_that_is_away_one_call_after_another", "P12", QUEUE,
         "            self._let_go(lane, calls=0)\n",
         "            lane.calls -= 0\n",
-        (f"{IN_SHARED}::test_when_no_server_answers_those_that_wait_try_by_themselves",),
+        (f"{IN_QUEUE}::test_when_no_server_answers_those_that_wait_try_by_themselves",),
     ),
     Mutant(
-        "interrupted_lookup_trusted_to_wake_the_next", "P12", SHARED,
+        "interrupted_lookup_trusted_to_wake_the_next", "P12", QUEUE,
         "        if each.is_interruptible:\n",
         "        if each is None:\n",
-        (f"{IN_SHARED}::test_who_is_interrupted_while_the_call_is_made_leaves_nobody_waiting",),
+        (f"{IN_QUEUE}::test_who_is_interrupted_while_the_call_is_made_leaves_nobody_waiting",),
     ),
     Mutant(
         "kept_lookuper_outlives_the_drop", "P13", "fluss_lab/client/admin.py",

@@ -56,8 +56,8 @@ DDL = (
     ),
     Mutant(
         "round_planned_with_columns_that_are_outdated", "P2", PLANNER,
-        "if (schema_id := self.table().schema_id) != table.schema_id:",
-        "if (schema_id := self.table().schema_id) < table.schema_id:",
+        "if (schema_id := assigned_table(self._connection, self._assignment).schema_id) != table.schema_id:",
+        "if (schema_id := assigned_table(self._connection, self._assignment).schema_id) < table.schema_id:",
         (f"{IN_TIERING_ALTER}::test_columns_added_while_a_round_is_planned",),
     ),
     Mutant(

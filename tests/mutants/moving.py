@@ -22,7 +22,7 @@ from tests.mutants.mutant import (
     LAKE_COMMITTER,
     LOG,
     LOG_SOURCE,
-    PLANNER,
+    RECOVERY_OF_COMMITS,
     ROUND,
     SEGMENT,
     Mutant,
@@ -43,7 +43,7 @@ TIERING = (
         (f"{IN_CONFLICTS}::test_a_gap_between_lake_and_cluster_is_an_error",),
     ),
     Mutant(
-        "other_records_at_offsets_of_the_lake_let_pass", "P2", PLANNER,
+        "other_records_at_offsets_of_the_lake_let_pass", "P2", RECOVERY_OF_COMMITS,
         "            if found.offset < offset.end:\n",
         "            if found.offset < 0:\n",
         (f"{IN_CONFLICTS}::test_other_records_at_offsets_that_the_lake_has_are_noticed",),
@@ -148,13 +148,13 @@ TIERING = (
         (f"{IN_HISTORY}::test_foreign_changes_of_rows_are_errors",),
     ),
     Mutant(
-        "missing_lake_snapshot_not_looked_for", "P2", PLANNER,
+        "missing_lake_snapshot_not_looked_for", "P2", RECOVERY_OF_COMMITS,
         "missing = lake.missing_lake_snapshot(known_id)",
         "missing = None if lake else lake.missing_lake_snapshot(known_id)",
         (f"{IN_ROUND}::test_a_failure_after_the_commit_keeps_its_files",),
     ),
     Mutant(
-        "no_fence_on_takeover", "P5", PLANNER,
+        "no_fence_on_takeover", "P5", RECOVERY_OF_COMMITS,
         "        if self._must_fence:\n",
         "        if self._must_fence and not table:\n",
         (
@@ -221,7 +221,7 @@ TIERING = (
     ),
     Mutant(
         "round_goes_on_without_its_table", "P5", ROUND,
-        "            self._table = self._planner.table()\n            self._check_held()\n",
+        "            self._table = assigned_table(self._connection, self._assignment)\n            self._check_held()\n",
         "            self._check_held()\n",
         (f"{IN_ROUND}::test_a_table_dropped_during_the_round_ends_it",),
     ),

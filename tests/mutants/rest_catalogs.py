@@ -11,7 +11,7 @@ EXPIRY = "fluss_lab/lake/iceberg/maintenance/snapshot_expiry.py"
 FOLDERS = "fluss_lab/lake/iceberg/table/table_folders.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_rest_expiry.py"
 HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
-PLANNER = "fluss_lab/tiering/round/round_planner.py"
+RECOVERY = "fluss_lab/tiering/round/commit_recovery.py"
 IN_KILL = "tests/crash/test_rest_kill.py"
 MAINTENANCE = "fluss_lab/lake/iceberg/maintenance/iceberg_maintenance.py"
 IN_FOLDERS = "tests/unit/lake/iceberg/table/test_table_folders.py"
@@ -34,9 +34,9 @@ REST_CATALOGS = (
     Mutant(
         "what_was_committed_is_hidden_by_the_fence",
         "P6",
-        PLANNER,
+        RECOVERY,
         "        _, known = self._registered_snapshot(table, lake, self._partitions(table))",
-        "        known_id, found = self._known(table)\n"
+        "        known_id, found = self._known_snapshot(table)\n"
         "        _, known = self._missing_snapshot(table, lake, self._partitions(table), known_id, found)",
         (f"{IN_KILL}::test_a_tierer_killed_anywhere_around_its_commit_over_a_catalog_that_hides_history",),
     ),

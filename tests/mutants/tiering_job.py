@@ -1,6 +1,6 @@
 """Mutants of what rounds of primary-key tables, cut splits and limits go by."""
 
-from tests.mutants.mutant import PLANNER, ROUND, Mutant
+from tests.mutants.mutant import RECOVERY_OF_COMMITS, ROUND, Mutant
 
 READER = "fluss_lab/tiering/task/split_reader.py"
 IN_SPLITS = "tests/unit/tiering/round/test_keyed_splits.py"
@@ -111,7 +111,7 @@ TIERING_JOB = (
     Mutant(
         "start_of_replay_forgotten",
         "P2",
-        PLANNER,
+        RECOVERY_OF_COMMITS,
         "self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, first))",
         "self._fluss.commit(missing.snapshot_id, newer, committed_starts(missing, {}) and first)",
         (f"{IN_KEYED}::test_the_start_of_replay_survives_a_round_that_does_not_live_to_tell",),

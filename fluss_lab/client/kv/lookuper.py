@@ -23,7 +23,7 @@ from fluss_lab.client.kv.lookup_codec import (
     RowsFound,
     nullable,
 )
-from fluss_lab.client.kv.shared_calls import SHARED_MAX, Asked, SharedCalls
+from fluss_lab.client.kv.lookup_queue import LOOKUPS_MAX, LookupQueue, PendingLookup
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing
@@ -91,7 +91,7 @@ class Lookuper(Closing):
         self._plain_keys = PlainKeys(connection, info, self._router)
         self._lookups = LookupCall(info, self._projection, self._schema)
         self._prefixes = PrefixCall(info, self._projection, self._schema)
-        self._shared: SharedCalls[PlainKey, _Place] = SharedCalls(self._look_up)
+        self._queue: LookupQueue[PlainKey, _Place] = LookupQueue(self._look_up)
         self._starting = threading.Lock()
         self._pool: WorkPool | None = None
         self._closed = False
@@ -187,15 +187,15 @@ class Lookuper(Closing):
                 server = self._connection.leader(part.bucket)
             except (UnavailableError, NotFoundError):
                 return None
-        if (found := self._shared.answer(key, server)) is None:
+        if (found := self._queue.answer(key, server)) is None:
             return None
         rows, place = found
         return rows if rows.num_rows == 1 else rows.slice(place, 1)
 
-    def _look_up(self, asked: Sequence[Asked[PlainKey, _Place]]) -> int:
-        """Make one call for single keys; see `SharedCalls`. What fails is left without an answer."""
-        shared_max = SHARED_MAX
-        parts = self._plain_keys.parts([each.what for each in asked])
+    def _look_up(self, pending: Sequence[PendingLookup[PlainKey, _Place]]) -> int:
+        """Make one call for single keys; see `LookupQueue`. What fails is left without an answer."""
+        lookups_max = LOOKUPS_MAX
+        parts = self._plain_keys.parts([each.what for each in pending])
         try:
             theirs: dict[int, list[BucketKeys]] = {}
             for part in parts:
@@ -203,24 +203,24 @@ class Lookuper(Closing):
             for server, some in theirs.items():
                 for part, found in zip(some, self._lookups.send(self._connection.gateway(server), some), strict=True):
                     if isinstance(found, RowsFound):
-                        self._place(asked, part, found)
+                        self._place(pending, part, found)
                     elif isinstance(found, RecordTooLargeError):
-                        shared_max = max(1, len(asked) // FEWER_KEYS)
+                        lookups_max = max(1, len(pending) // FEWER_KEYS)
         except (UnavailableError, ConnectionClosedError):
             return 0
         except NotFoundError:
             pass  # each then learns it by itself
-        return shared_max
+        return lookups_max
 
-    def _place(self, asked: Sequence[Asked[PlainKey, _Place]], part: BucketKeys, found: RowsFound) -> None:
+    def _place(self, pending: Sequence[PendingLookup[PlainKey, _Place]], part: BucketKeys, found: RowsFound) -> None:
         rows = pa.Table.from_batches([found.rows])
         is_large = rows.num_rows > 1 and rows.nbytes > _KEPT_BYTES_MAX
         absent, place = (self._absent, 0), 0
         for position, mark in zip(part.positions.tolist(), found.marks.tolist(), strict=True):
             if not mark:
-                asked[position].answer = absent
+                pending[position].answer = absent
                 continue
-            asked[position].answer = (rows.take([place]).combine_chunks(), 0) if is_large else (rows, place)
+            pending[position].answer = (rows.take([place]).combine_chunks(), 0) if is_large else (rows, place)
             place += 1
 
     def _call(self, asked: pa.RecordBatch | None, call: LookupCall) -> list[tuple[BucketKeys, RowsFound]]:
@@ -298,7 +298,7 @@ class Lookuper(Closing):
     def _leave(self) -> None:
         """In a forked child: the threads are the parent's; others are started here."""
         self._pool, self._starting = None, threading.Lock()
-        self._shared = SharedCalls(self._look_up)
+        self._queue = LookupQueue(self._look_up)
 
     def _take(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
         """Return the rows at positions of all that was found; -1 stands for no row."""

@@ -21,13 +21,14 @@ from fluss_lab.interrupts import Flag, run_interruptibly
 from fluss_lab.lake import CommitterInitContext, LakeStorage
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.maintenance.automatic_maintenance import MaintenanceScene, TableMaintenance
+from fluss_lab.tiering.round.commit_recovery import CommitRecovery
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_planner import RoundPlanner
 from fluss_lab.tiering.round.source_enumerator import (
     FinishedTieringEvent,
     TieringAssignment,
     TieringSession,
     TieringSourceEnumerator,
+    assigned_table,
 )
 from fluss_lab.tiering.task.tiering_task import TaskProgress, TieringExecutor
 
@@ -139,11 +140,10 @@ def _maintain(
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
         made: list[TableMaintenance] = []
         with _name_cause(connection, assignment, made), enumerator.hold(assignment, lambda _: executor.cancel()):
-            planner = RoundPlanner(connection, enumerator, assignment, options)
-            table = planner.table()
+            table = assigned_table(connection, assignment)
             context = CommitterInitContext(table, uuid.uuid4().hex)
             with storage.create_lake_tiering_factory().create_lake_committer(context) as lake:
-                planner.catch_up(table, lake)
+                CommitRecovery(connection, enumerator, assignment).catch_up(table, lake)
             scene = MaintenanceScene(
                 connection, storage, executor, assignment, lambda: enumerator.renew(assignment), clock
             )

@@ -35,9 +35,14 @@ from fluss_lab.tiering.repair.damage_repair_plan import DamagePlan, plan_of, was
 from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from fluss_lab.tiering.repair.lake_repair_plan import LEFT_UNTIERED
 from fluss_lab.tiering.repair.row_check import rows_in_lake
+from fluss_lab.tiering.round.commit_recovery import CommitRecovery
 from fluss_lab.tiering.round.round_options import TieringOptions
-from fluss_lab.tiering.round.round_planner import RoundPlanner
-from fluss_lab.tiering.round.source_enumerator import FinishedTieringEvent, TieringSession, TieringSourceEnumerator
+from fluss_lab.tiering.round.source_enumerator import (
+    FinishedTieringEvent,
+    TieringSession,
+    TieringSourceEnumerator,
+    assigned_table,
+)
 from fluss_lab.tiering.round.tiering_round import run_round
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 
@@ -192,11 +197,10 @@ class _DamageRepair:
                     raise type(lost[0])(f"{lost[0]}; the repair ends")
 
             with enumerator.hold(assignment, lost.append):
-                planner = RoundPlanner(self._connection, enumerator, assignment, options)
-                table = planner.table()
+                table = assigned_table(self._connection, assignment)
                 factory = self._storage().create_lake_tiering_factory()
                 with factory.create_lake_committer(CommitterInitContext(table, uuid.uuid4().hex)) as lake:
-                    planner.catch_up(table, lake)
+                    CommitRecovery(self._connection, enumerator, assignment).catch_up(table, lake)
                 yield check
             enumerator.handle(FinishedTieringEvent(assignment, 0, 0, is_forced=True))
 

@@ -15,13 +15,15 @@ from fluss_lab.errors import (
     ConnectionClosedError,
     FencedTieringEpochError,
     FlussError,
+    LakeNotConfiguredError,
     ServerUnavailableError,
+    TableNotFoundError,
     UnavailableError,
     error_code,
     error_from_code,
 )
 from fluss_lab.interrupts import Flag, Held, join_threads
-from fluss_lab.model import TablePath
+from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.table_lag import TableLag
@@ -358,6 +360,21 @@ class TieringSourceEnumerator:
         if self._session_id is not None:
             request.session_id = self._session_id
         return self._connection.coordinator().lake_tiering_heartbeat(request)
+
+
+def assigned_table(connection: Connection, assignment: TieringAssignment) -> TableInfo:
+    """Return the table of an assignment as it is now.
+
+    Raises:
+        TableNotFoundError: It was dropped since it was handed out, whatever has its name now.
+        LakeNotConfiguredError: It is not tiered.
+    """
+    table = connection.table_info(assignment.path)
+    if table.table_id != assignment.table_id:
+        raise TableNotFoundError(f"{assignment}: dropped; its path names table id {table.table_id} now")
+    if not table.descriptor.lake_enabled:
+        raise LakeNotConfiguredError(f"table {table.path}: not lake-enabled; set table.datalake.enabled")
+    return table
 
 
 def _table(assignment: TieringAssignment) -> pb.PbHeartbeatReqForTable:

@@ -40,6 +40,7 @@ from fluss_lab.tiering.round.source_enumerator import (
     TieringAssignment,
     TieringSession,
     TieringSourceEnumerator,
+    assigned_table,
     round_facts,
 )
 from fluss_lab.tiering.round.split_generator import TieringSnapshotSplit
@@ -246,7 +247,7 @@ class TieringRound:
         with ExitStack() as stack:
             with self._meter.time_stage("plan"):
                 factory = self._storage.create_lake_tiering_factory()
-                table = self._table = self._planner.table()
+                table = self._table = assigned_table(self._connection, self._assignment)
                 context = CommitterInitContext(table, round_id)
                 lake = stack.enter_context(factory.create_lake_committer(context))
                 plan = self._plan = self._planner.plan(table, lake, self._executor.parallelism)
@@ -296,7 +297,7 @@ class TieringRound:
             failpoint("tiering.write.after")
             self._meter.enter("commit")
             kept, rest = contiguous(plan.splits, written)
-            self._table = self._planner.table()
+            self._table = assigned_table(self._connection, self._assignment)
             self._check_held()
         except BaseException:
             self._remove(lake, written)

@@ -15,7 +15,7 @@ import pytest
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import lookuper as lookup
 from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall, nullable
-from fluss_lab.client.kv.shared_calls import CALLS_AT_ONCE
+from fluss_lab.client.kv.lookup_queue import CALLS_AT_ONCE
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     CorruptDataError,
@@ -233,7 +233,7 @@ def test_rows_of_one_call_go_each_to_its_lookup(connection, filled, monkeypatch)
     with connection.lookuper(filled.path) as lookuper:
 
         def do_all_wait():
-            return all_wait.is_set() or len(lookuper._shared._lanes[None].waiting) == threads - CALLS_AT_ONCE
+            return all_wait.is_set() or len(lookuper._queue._lanes[None].waiting) == threads - CALLS_AT_ONCE
 
         def when_all_wait(self, gateway, parts):
             wait_until(do_all_wait, 30)

@@ -7,7 +7,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import CommitConflictError
 from fluss_lab.model import TablePath
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.tiering.round.round_planner import RoundPlanner
+from fluss_lab.tiering.round.commit_recovery import CommitRecovery
 from tests.unit.tiering.kit import SCHEMA
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ def test_columns_added_while_a_round_is_planned(tables, monkeypatch):
     """Between the look at the table and the look at its ends, columns and records of them come: planned again."""
     info = tables.create(buckets=2)
     tables.append(info, 30)
-    real, done = RoundPlanner._partitions, []
+    real, done = CommitRecovery._partitions, []
 
     def late(self, table):
         if not done:
@@ -111,7 +111,7 @@ def test_columns_added_while_a_round_is_planned(tables, monkeypatch):
             append_wide(tables, info, 30)
         return real(self, table)
 
-    monkeypatch.setattr(RoundPlanner, "_partitions", late)
+    monkeypatch.setattr(CommitRecovery, "_partitions", late)
     assert tables.tier(info).rows == 60
     assert done == [1]
     tables.check(info)
@@ -121,14 +121,14 @@ def test_columns_added_while_a_round_is_planned(tables, monkeypatch):
 def test_a_table_altered_again_and_again_gives_up_at_last(tables, monkeypatch):
     info = tables.create()
     tables.append(info, 3)
-    real, names = RoundPlanner._partitions, iter(f"c{n}" for n in range(100))
+    real, names = CommitRecovery._partitions, iter(f"c{n}" for n in range(100))
 
     def restless(self, table):
         tables.connection.admin().alter_table(info.path, add_columns={next(names): "int"})
         return real(self, table)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RoundPlanner, "_partitions", restless)
+        patched.setattr(CommitRecovery, "_partitions", restless)
         with pytest.raises(CommitConflictError, match="the table has schema"):
             tables.tier(info)
     assert tables.tier(info).rows == 3

@@ -8,7 +8,7 @@ from fluss_lab.errors import FlussError, InternalError, PartitionExistsError, Pa
 from fluss_lab.lake.snapshot_summary import COMMIT_USER, COMMIT_USER_KEY
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
-from fluss_lab.tiering.round.round_planner import RoundPlanner
+from fluss_lab.tiering.round.commit_recovery import CommitRecovery
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter
 
 pytestmark = pytest.mark.slow
@@ -114,14 +114,14 @@ def test_dropped_between_the_partitions_and_the_snapshot_of_a_plan(tables, month
     tables.tier(months)
     tables.append(months, 20, OLD)
     tables.append(months, 10, NEW)
-    real, done = RoundPlanner._known_snapshot, []
+    real, done = CommitRecovery._known_snapshot, []
 
     def late(self, table):
         if not done:
             done.append(drop(tables, months))
         return real(self, table)
 
-    monkeypatch.setattr(RoundPlanner, "_known_snapshot", late)
+    monkeypatch.setattr(CommitRecovery, "_known_snapshot", late)
     tables.tier(months)
     assert per_month(tables, months) == {NEW: 20}
 

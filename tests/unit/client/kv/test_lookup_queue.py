@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fluss_lab.client.kv.shared_calls import CALLS_AT_ONCE, SHARED_MAX, SharedCalls
+from fluss_lab.client.kv.lookup_queue import CALLS_AT_ONCE, LOOKUPS_MAX, LookupQueue
 from fluss_lab.testing import wait_until
 
 
@@ -17,7 +17,7 @@ class Server:
         self.calls = []
         self.open, self.open_to_many = threading.Event(), threading.Event()
         self.open_to_many.set()
-        self.shared_max = SHARED_MAX
+        self.lookups_max = LOOKUPS_MAX
         self.wrong = None
 
     def send(self, asked):
@@ -26,10 +26,10 @@ class Server:
         assert len(asked) == 1 or self.open_to_many.wait(30)
         if self.wrong is not None:
             raise self.wrong
-        if self.shared_max:
+        if self.lookups_max:
             for each in asked:
                 each.answer = each.what * 10
-        return self.shared_max
+        return self.lookups_max
 
 
 @pytest.fixture
@@ -40,19 +40,19 @@ def server():
 @pytest.fixture
 def ask(server):
     """Looks something up in a thread of its own; the answers come into a dict."""
-    shared, answers, threads = SharedCalls(server.send), {}, []
+    queue, answers, threads = LookupQueue(server.send), {}, []
 
     def start(what, place="a"):
         def look():
             try:
-                answers[what] = shared.answer(what, place)
+                answers[what] = queue.answer(what, place)
             except ValueError as error:
                 answers[what] = error
 
         threads.append(threading.Thread(target=look, daemon=True))
         threads[-1].start()
 
-    start.answers, start.shared = answers, shared
+    start.answers, start.queue = answers, queue
     yield start
     server.open.set()
     server.open_to_many.set()
@@ -62,7 +62,7 @@ def ask(server):
 
 
 def waiting(ask, place="a"):
-    return len(ask.shared._lanes[place].waiting)
+    return len(ask.queue._lanes[place].waiting)
 
 
 def busy(ask, server, numbers):
@@ -81,16 +81,16 @@ def test_a_lookup_alone_is_sent_at_once_and_those_that_wait_go_out_together(serv
     server.open.set()
     wait_until(lambda: len(ask.answers) == 22, 30)
     assert ask.answers == {each: each * 10 for each in [1000, 1001, *range(20)]}
-    shared = server.calls[2:]
-    assert sorted(each for call in shared for each in call) == list(range(20))
-    assert len(shared) <= CALLS_AT_ONCE
+    together = server.calls[2:]
+    assert sorted(each for call in together for each in call) == list(range(20))
+    assert len(together) <= CALLS_AT_ONCE
     ask(77)
     wait_until(lambda: 77 in ask.answers, 30)
-    assert ask.shared._lanes["a"].calls == 0
+    assert ask.queue._lanes["a"].calls == 0
 
 
 def test_a_call_has_so_many_lookups_as_the_last_one_found_possible(server, ask):
-    server.shared_max = 3
+    server.lookups_max = 3
     busy(ask, server, range(20))
     server.open.set()
     wait_until(lambda: len(ask.answers) == 22, 30)
@@ -106,12 +106,12 @@ def test_a_server_that_hangs_delays_only_its_own(server, ask):
 
 def test_when_no_server_answers_those_that_wait_try_by_themselves(server, ask):
     busy(ask, server, range(5))
-    server.shared_max = 0
+    server.lookups_max = 0
     server.open.set()
     wait_until(lambda: len(ask.answers) == 7, 30)
     assert set(ask.answers.values()) == {None}
     assert all(len(call) == 1 for call in server.calls)
-    server.shared_max = SHARED_MAX
+    server.lookups_max = LOOKUPS_MAX
     ask(8)
     wait_until(lambda: 8 in ask.answers, 30)
     assert ask.answers[8] == 80
@@ -124,7 +124,7 @@ def test_a_defect_is_told_to_who_sent_and_leaves_nobody_waiting(server, ask):
     wait_until(lambda: len(ask.answers) == 7, 30)
     assert all(ask.answers[number] is None for number in range(5))
     assert ask.answers[1000] is server.wrong
-    wait_until(lambda: ask.shared._lanes["a"].calls == 0, 30)
+    wait_until(lambda: ask.queue._lanes["a"].calls == 0, 30)
 
 
 def test_who_is_interrupted_leaves_and_the_others_have_their_answers(server, ask):
@@ -133,7 +133,7 @@ def test_who_is_interrupted_leaves_and_the_others_have_their_answers(server, ask
     interrupter = threading.Thread(target=_interrupt_once, args=(main, lambda: waiting(ask) == 4))
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        ask.shared.answer(99, "a")
+        ask.queue.answer(99, "a")
     interrupter.join(30)
     server.open.set()
     wait_until(lambda: len(ask.answers) == 5, 30)
@@ -155,7 +155,7 @@ def test_who_is_interrupted_while_the_call_is_made_leaves_nobody_waiting(server,
     for thread in threads:
         thread.start()
     with pytest.raises(KeyboardInterrupt):
-        ask.shared.answer(99, "a")
+        ask.queue.answer(99, "a")
     for thread in threads:
         thread.join(30)
     server.open_to_many.set()
@@ -167,7 +167,7 @@ def test_beside_a_call_of_many_nobody_calls_alone(server, ask):
     server.open_to_many.clear()
     busy(ask, server, range(20))
     server.open.set()
-    wait_until(lambda: ask.shared._lanes["a"].under_way == 20, 30)
+    wait_until(lambda: ask.queue._lanes["a"].under_way == 20, 30)
     for number in (77, 78, 79):
         ask(number)
     wait_until(lambda: waiting(ask) == 3, 30)
@@ -175,8 +175,8 @@ def test_beside_a_call_of_many_nobody_calls_alone(server, ask):
     server.open_to_many.set()
     wait_until(lambda: len(ask.answers) == 25, 30)
     assert sorted(server.calls[-1]) == [77, 78, 79]
-    wait_until(lambda: ask.shared._lanes["a"].calls == 0, 30)
-    assert ask.shared._lanes["a"].under_way == 0
+    wait_until(lambda: ask.queue._lanes["a"].calls == 0, 30)
+    assert ask.queue._lanes["a"].under_way == 0
 
 
 def _interrupt_once(thread, condition):

@@ -1,4 +1,4 @@
-"""Calls that lookups of single keys share: what comes while calls are on their way goes out together with the next one.
+"""The queue of lookups of single keys: what comes while calls are on their way goes out together, in the next call.
 
 A lookup that finds few calls and lookups under way waits for nothing: it is sent at once, by its own thread. Others wait,
 and go out together when one of those calls ends, by a thread that sends for all: after a call of several it first lets those
@@ -30,13 +30,13 @@ _CROWD: Final = 1
 _LOOK_S: Final = 0.0001
 _LOOKS_MAX: Final = 20
 #: Lookups of one call: beyond some hundreds a call's fixed cost is nothing beside them, and the last waits for the first.
-SHARED_MAX: Final = 1024
+LOOKUPS_MAX: Final = 1024
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Asked(Generic[Q, A]):
+class PendingLookup(Generic[Q, A]):
     """A lookup under way.
 
     Attributes:
@@ -52,7 +52,7 @@ class Asked(Generic[Q, A]):
         self.what = what
         self.is_interruptible = is_interruptible
         self.answer: A | None = None
-        self.following: Asked[Q, A] | None = None
+        self.following: PendingLookup[Q, A] | None = None
         self._waiting = threading.Lock()
         self._waiting.acquire()
 
@@ -80,14 +80,14 @@ class Asked(Generic[Q, A]):
             return
 
 
-def end_all(asked: Sequence[Asked[Q, A]]) -> None:
+def end_all(pending: Sequence[PendingLookup[Q, A]]) -> None:
     """Wake those that wait, each by the one before it.
 
     Woken at the same moment, all but one of them would find the interpreter's lock taken and wait once more, which costs each
     a fifth of its lookup. Who may leave before it is woken wakes nobody.
     """
-    waking: Asked[Q, A] | None = None
-    for each in reversed(asked):
+    waking: PendingLookup[Q, A] | None = None
+    for each in reversed(pending):
         if each.is_interruptible:
             each.end()
         else:
@@ -105,7 +105,7 @@ class _Lane(Generic[Q, A]):
         self.calls = 0
         #: Lookups that those calls carry.
         self.under_way = 0
-        self.waiting: list[Asked[Q, A]] = []
+        self.waiting: list[PendingLookup[Q, A]] = []
 
     @property
     def has_room(self) -> bool:
@@ -125,7 +125,7 @@ def _let_come(lane: _Lane[Q, A], woken: int) -> None:
         seen = found
 
 
-class SharedCalls(Generic[Q, A]):
+class LookupQueue(Generic[Q, A]):
     """Gathers lookups. Safe in any thread.
 
     Args:
@@ -133,11 +133,11 @@ class SharedCalls(Generic[Q, A]):
             may have from now on; 0 when no server answered: those that wait then try by themselves, each for its own time.
     """
 
-    def __init__(self, send: Callable[[Sequence[Asked[Q, A]]], int]) -> None:
+    def __init__(self, send: Callable[[Sequence[PendingLookup[Q, A]]], int]) -> None:
         self._send = send
         self._lock = threading.Lock()
         self._lanes: dict[Hashable, _Lane[Q, A]] = {}
-        self._shared_max = SHARED_MAX
+        self._lookups_max = LOOKUPS_MAX
 
     def answer(self, what: Q, server: Hashable) -> A | None:
         """Return the answer of a lookup; None where the call failed.
@@ -150,7 +150,7 @@ class SharedCalls(Generic[Q, A]):
             KeyboardInterrupt: The main thread was interrupted.
         """
         with Held() as held:
-            asked: Asked[Q, A] = Asked(what, is_interruptible=held.is_interruptible)
+            pending: PendingLookup[Q, A] = PendingLookup(what, is_interruptible=held.is_interruptible)
             with self._lock:
                 if (lane := self._lanes.get(server)) is None:
                     lane = self._lanes[server] = _Lane()
@@ -159,15 +159,15 @@ class SharedCalls(Generic[Q, A]):
                     lane.calls += 1
                     lane.under_way += 1
                 else:
-                    lane.waiting.append(asked)
+                    lane.waiting.append(pending)
             if is_alone:
                 try:
-                    self._send_shared(lane, (asked,))
+                    self._send_call(lane, (pending,))
                 finally:
                     self._go_on(lane)
             else:
-                asked.wait(held)
-        return asked.answer
+                pending.wait(held)
+        return pending.answer
 
     def _go_on(self, lane: _Lane[Q, A]) -> None:
         """After a call of one lookup: have those sent that wait, by a thread that sends for all."""
@@ -184,36 +184,36 @@ class SharedCalls(Generic[Q, A]):
 
     def _send_waiting(self, lane: _Lane[Q, A]) -> None:
         ended = 0
-        while asked := self._next(lane, ended):
-            ended = len(asked)
+        while pending := self._next(lane, ended):
+            ended = len(pending)
             try:
-                self._send_shared(lane, asked)
+                self._send_call(lane, pending)
             except Exception:  # a defect must not leave callers waiting for ever; each then meets it by itself
-                log.exception("a shared lookup failed")
+                log.exception("a call of lookups failed")
             finally:
-                end_all(asked)
+                end_all(pending)
             if ended > _CROWD:
                 _let_come(lane, ended)
 
-    def _next(self, lane: _Lane[Q, A], ended: int) -> Sequence[Asked[Q, A]]:
+    def _next(self, lane: _Lane[Q, A], ended: int) -> Sequence[PendingLookup[Q, A]]:
         """Return whom to send for after a call of so many lookups; nobody where another call will."""
         with self._lock:
             lane.under_way -= ended
             lane.calls -= 1
             if not lane.waiting or not lane.has_room:
                 return ()
-            asked = lane.waiting[: self._shared_max]
-            del lane.waiting[: self._shared_max]
+            pending = lane.waiting[: self._lookups_max]
+            del lane.waiting[: self._lookups_max]
             lane.calls += 1
-            lane.under_way += len(asked)
-            return asked
+            lane.under_way += len(pending)
+            return pending
 
-    def _send_shared(self, lane: _Lane[Q, A], asked: Sequence[Asked[Q, A]]) -> None:
-        shared_max = self._send(asked)
-        if not shared_max:
+    def _send_call(self, lane: _Lane[Q, A], pending: Sequence[PendingLookup[Q, A]]) -> None:
+        lookups_max = self._send(pending)
+        if not lookups_max:
             self._let_go(lane, calls=0)
-        elif shared_max < self._shared_max:
-            self._shared_max = shared_max
+        elif lookups_max < self._lookups_max:
+            self._lookups_max = lookups_max
 
     def _let_go(self, lane: _Lane[Q, A], *, calls: int) -> None:
         """Have those that wait try by themselves."""
