@@ -192,7 +192,7 @@ TIERING = (
     Mutant(
         "ended_round_may_commit", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "if epoch != table.epoch or table.state is not TieringState.TIERING:",
-        "if epoch != table.epoch or not self._held.setdefault(table_id, _Hold(None, 0, takeover=False)):",
+        "if epoch != table.epoch:",
         (f"{IN_LAKE_COMMIT}::test_only_the_holder_of_the_newest_epoch_commits",),
     ),
     Mutant(
