@@ -1,4 +1,4 @@
-"""Rows of a read handed to others: as an Arrow C stream, as Parquet files, to DuckDB."""
+"""Rows of a read handed to others: to Arrow, pandas and Spark, as an Arrow C stream, as Parquet files, to DuckDB."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -26,8 +27,13 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.interrupts import Held
+from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.named_paths import absolute_path
+from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.model.values.required_fields import as_written
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Rows of a row group: what DuckDB takes in a vectorized step, and 1/8 of what Spark does.
 ROW_GROUP_ROWS: Final = 122_880
@@ -44,6 +50,91 @@ class RowsRead(Protocol):
 
     def to_batches(self, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
+
+
+@check_arguments
+class TableRead(ABC):
+    """A read of a table that hands its rows on in whatever form. Nothing is read until they are asked for."""
+
+    #: Makes a Spark DataFrame of it; None: there is no session.
+    _spark: Callable[[Any], Any] | None
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of the rows."""
+
+    @abstractmethod
+    def to_batches(self, rows_max: int = ROW_GROUP_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as they are read, in batches of up to `rows_max`; memory stays bounded."""
+
+    @abstractmethod
+    def _watched_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with their number shown where a person watches."""
+
+    @abstractmethod
+    def _fix(self) -> None:
+        """Decide what is read, if it is not decided yet."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, in the table's own types."""
+        return pa.Table.from_batches(self._watched_rows(), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame."""
+        return to_pandas(self.to_arrow())
+
+    def to_spark(self) -> Any:
+        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.table_frame`.
+
+        Raises:
+            UnsupportedError: The read was made without a Spark session.
+        """
+        if self._spark is None:
+            raise UnsupportedError(
+                f"to_spark: this {type(self).__name__} has no Spark session; make it from a Lab's table"
+            )
+        return self._spark(self)
+
+    def to_parquet(
+        self, path: str | Path, *, rows_per_file: int | None = None, overwrite: bool = False
+    ) -> ParquetExport:
+        """Write the rows as Parquet, bounded in memory: all of it is there at the end, or nothing.
+
+        Args:
+            path: Of a file when it ends in ``.parquet`` or ``.pq``, else of a folder, made for files ``part-00000.parquet``, ....
+            rows_per_file: Of a folder: at most so many rows a file; None: one file.
+            overwrite: Whether what such a call wrote before is replaced.
+
+        Raises:
+            AlreadyExistsError: Something is there.
+            InvalidRequestError, NotFoundError, StorageError: It cannot be written there; nothing was left.
+        """
+        return write_parquet(self, path, rows_per_file=rows_per_file, overwrite=overwrite)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Return the rows as a DuckDB relation, which reads them in batches whenever it is executed.
+
+        Args:
+            connection: Of DuckDB; None: its default one.
+
+        Raises:
+            UnsupportedError: DuckDB is not installed.
+        """
+        return duckdb_relation(self, connection)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as Arrow's C stream, for ``polars.DataFrame``, DuckDB and whoever else takes it; read as the stream is.
+
+        Raises:
+            InvalidSchemaError: A schema is requested that theirs cannot be cast to.
+        """
+        self._fix()  # now: what is wrong with it is an error of ours
+        return arrow_stream(self, requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema for those who ask for it alone."""
+        return self.schema.__arrow_c_schema__()
 
 
 def arrow_stream(rows: RowsRead, requested: object | None) -> object:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,6 @@ from fluss_lab.errors import (
     InvalidSchemaError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
-    UnsupportedError,
 )
 from fluss_lab.lake import FetchContext
 from fluss_lab.model import TableBucket, TableInfo
@@ -27,19 +25,15 @@ from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.changes import CHANGE_SYMBOLS
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import shown_moment
-from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.changelog.offset_ranges import LogRange, resolve_ranges
 from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.table_state import TableSource, TableState
-from fluss_lab.read.row_export import ParquetExport, arrow_stream, duckdb_relation, write_parquet
+from fluss_lab.read.row_export import TableRead
 from fluss_lab.read.union.read_columns import BATCH_ROWS, conform, rebatch, stored_columns, timestamps
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
 from fluss_lab.read.union.read_parts import MOVED
 from fluss_lab.read.union.read_plan import FAILURES_MAX, gone_error
 from fluss_lab.records import LogRecords
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHANGE_TYPE: Final = "_change_type"
 PARTITION: Final = "_partition"
@@ -68,7 +62,7 @@ class ChangelogRange:
 
 
 @check_arguments
-class Changelog:
+class Changelog(TableRead):
     """A range of a table's log. Nothing is read until its records are asked for.
 
     Where it starts and ends is decided once, at first use. Records come by partition name, bucket and offset; every
@@ -121,64 +115,6 @@ class Changelog:
         """
         return rebatch(self._batches(), self.schema, rows_max)
 
-    def to_arrow(self) -> pa.Table:
-        """Return the records as an Arrow table."""
-        return pa.Table.from_batches(self._watched_batches(), self.schema)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the records as a pandas frame."""
-        return to_pandas(self.to_arrow())
-
-    def to_spark(self) -> Any:
-        """Return the records as a Spark DataFrame; see `fluss_lab.spark.source.table_frame`.
-
-        Raises:
-            UnsupportedError: The changelog was made without a Spark session.
-        """
-        if self._spark is None:
-            raise UnsupportedError("to_spark: this changelog has no Spark session; make it from a Lab's table")
-        return self._spark(self)
-
-    def to_parquet(
-        self, path: str | Path, *, rows_per_file: int | None = None, overwrite: bool = False
-    ) -> ParquetExport:
-        """Write the records as Parquet, bounded in memory: all of it is there at the end, or nothing.
-
-        Args:
-            path: Of a file when it ends in ``.parquet`` or ``.pq``, else of a folder, made for files ``part-00000.parquet``, ....
-            rows_per_file: Of a folder: at most so many rows a file; None: one file.
-            overwrite: Whether what such a call wrote before is replaced.
-
-        Raises:
-            AlreadyExistsError: Something is there.
-            InvalidRequestError, NotFoundError, StorageError: It cannot be written there; nothing was left.
-        """
-        return write_parquet(self, path, rows_per_file=rows_per_file, overwrite=overwrite)
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """Return the records as a DuckDB relation, which reads them in batches whenever it is executed.
-
-        Args:
-            connection: Of DuckDB; None: its default one.
-
-        Raises:
-            UnsupportedError: DuckDB is not installed.
-        """
-        return duckdb_relation(self, connection)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the records as Arrow's C stream, for ``polars.DataFrame``, DuckDB and whoever else takes it; read as the stream is.
-
-        Raises:
-            InvalidSchemaError: A schema is requested that theirs cannot be cast to.
-        """
-        self.offset_ranges  # noqa: B018  # it is fixed now: what is wrong with it is an error of ours
-        return arrow_stream(self, requested_schema)
-
-    def __arrow_c_schema__(self) -> object:
-        """Return the schema for those who ask for it alone."""
-        return self.schema.__arrow_c_schema__()
-
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for batches in self._reads(self.plan()):
             yield from batches
@@ -198,7 +134,10 @@ class Changelog:
         info = self.source.info
         return FirstAnswers(self.source.connection, info, starts, projection=stored_columns(info, self.columns))
 
-    def _watched_batches(self) -> Iterator[pa.RecordBatch]:
+    def _fix(self) -> None:
+        self.offset_ranges  # noqa: B018
+
+    def _watched_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, with their number shown where a person watches."""
         with self.source.watch("reading the changelog of {}") as waiting:
             if waiting is None:

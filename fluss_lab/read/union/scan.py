@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from fluss_lab.display import Grid, Key, card, short
 from fluss_lab.display.card import CARD_ROWS_MAX
-from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import format_moment
-from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.read.moment.log_retention import Gap, is_vouched, warn_of_gaps, without_gaps
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.row_export import ParquetExport, arrow_stream, duckdb_relation, write_parquet
+from fluss_lab.read.row_export import TableRead
 from fluss_lab.read.union.pk_merge import keyed_count
 from fluss_lab.read.union.read_columns import BATCH_ROWS, OFFSET, Columns, limit_rows, make_columns, rebatch
 from fluss_lab.read.union.read_explanation import ExplainedBucket, Explanation
@@ -26,12 +24,9 @@ from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Se
 from fluss_lab.read.union.read_plan import make_plan, read_rows, wanted_parts, with_first_answers
 from fluss_lab.read.union.row_pages import RowPages
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @check_arguments
-class Scan:
+class Scan(TableRead):
     """A read of a table at one moment. Nothing is read until its rows are asked for.
 
     The moment is the read point given, else the latest at the first use of the scan; from then on it stays, so that
@@ -84,64 +79,6 @@ class Scan:
             OffsetOutOfRangeError: Records of the read point are held nowhere any more.
         """
         return rebatch(self._rows(), self.schema, rows_max)
-
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table, in the table's own types."""
-        return pa.Table.from_batches(self._watched_rows(), self.schema)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas frame."""
-        return to_pandas(self.to_arrow())
-
-    def to_spark(self) -> Any:
-        """Return the rows as a Spark DataFrame; see `fluss_lab.spark.source.table_frame`.
-
-        Raises:
-            UnsupportedError: The scan was made without a Spark session.
-        """
-        if self._spark is None:
-            raise UnsupportedError("to_spark: this scan has no Spark session; make it from a Lab's table")
-        return self._spark(self)
-
-    def to_parquet(
-        self, path: str | Path, *, rows_per_file: int | None = None, overwrite: bool = False
-    ) -> ParquetExport:
-        """Write the rows as Parquet, bounded in memory: all of it is there at the end, or nothing.
-
-        Args:
-            path: Of a file when it ends in ``.parquet`` or ``.pq``, else of a folder, made for files ``part-00000.parquet``, ....
-            rows_per_file: Of a folder: at most so many rows a file; None: one file.
-            overwrite: Whether what such a call wrote before is replaced.
-
-        Raises:
-            AlreadyExistsError: Something is there.
-            InvalidRequestError, NotFoundError, StorageError: It cannot be written there; nothing was left.
-        """
-        return write_parquet(self, path, rows_per_file=rows_per_file, overwrite=overwrite)
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """Return the rows as a DuckDB relation, which reads them in batches whenever it is executed.
-
-        Args:
-            connection: Of DuckDB; None: its default one.
-
-        Raises:
-            UnsupportedError: DuckDB is not installed.
-        """
-        return duckdb_relation(self, connection)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as Arrow's C stream, for ``polars.DataFrame``, DuckDB and whoever else takes it; read as the stream is.
-
-        Raises:
-            InvalidSchemaError: A schema is requested that theirs cannot be cast to.
-        """
-        self.read_point  # noqa: B018  # it is fixed now: what is wrong with it is an error of ours
-        return arrow_stream(self, requested_schema)
-
-    def __arrow_c_schema__(self) -> object:
-        """Return the schema for those who ask for it alone."""
-        return self.schema.__arrow_c_schema__()
 
     def count(self) -> int:
         """Return how many rows there are.
@@ -268,6 +205,9 @@ class Scan:
     def _rows(self, plan: Plan | None = None) -> Iterator[pa.RecordBatch]:
         request = Request(self.columns, self.selection.filter, self.limit)
         return limit_rows(read_rows(self.source, plan or self.plan(), request), self.limit)
+
+    def _fix(self) -> None:
+        self.read_point  # noqa: B018
 
     def _watched_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with their number shown where a person watches."""
