@@ -10,7 +10,7 @@ RANGES = "fluss_lab/read/changelog/offset_ranges.py"
 IN_TIMES = "tests/unit/model/test_times.py"
 IN_MOMENTS = "tests/unit/read/moment/test_moments.py"
 ARGUMENTS = "fluss_lab/model/argument_checks.py"
-SCAN = "fluss_lab/read/union/scan.py"
+EXPORT = "fluss_lab/read/row_export.py"
 IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
 IN_FRAMES = "tests/unit/model/values/test_pandas_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
@@ -92,7 +92,7 @@ VALUES = (
     Mutant(
         "files_of_others_replaced_by_an_export",
         "P13",
-        "fluss_lab/read/row_export.py",
+        EXPORT,
         "if is_file or not _PART.fullmatch(each.name)",
         "if is_file",
         ("tests/unit/read/test_row_export.py::test_what_is_not_ours_is_never_replaced",),
@@ -161,9 +161,9 @@ VALUES = (
     Mutant(
         "a_class_that_checks_no_arguments",
         "P4",
-        SCAN,
-        "@check_arguments\nclass Scan:",
-        "class Scan:",
+        EXPORT,
+        "@check_arguments\nclass TableRead(ABC):",
+        "class TableRead(ABC):",
         (f"{IN_ARGUMENTS}::test_wrong_arguments_get_an_answer_or_an_error_of_ours",),
     ),
     Mutant(
