@@ -294,6 +294,12 @@ _DUE = (
         ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_second_one_is_refused_and_named_until_the_first_ends",),
     ),
     Mutant(
+        "lock_of_a_scheduler_that_cannot_be_seen_is_none", "P13", "fluss_lab/jobs/scheduling/scheduler_lease.py",
+        "    except (FileNotFoundError, NotADirectoryError):\n",
+        "    except OSError:\n",
+        ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_lock_that_cannot_be_opened_is_not_taken_for_no_scheduler",),
+    ),
+    Mutant(
         "runs_of_a_killed_scheduler_go_on_in_the_history", "P6", SCHEDULER,
         "        for lost in settle_lost_runs(self._store, self._clock):\n",
         "        for lost in self._store.runs(\"\"):\n",

@@ -83,11 +83,20 @@ def _lock(fd: int) -> bool:
 
 
 def lease_holder(lab: Path) -> LeaseHolder | None:
-    """Return which process schedules a lab's jobs; None when none does."""
+    """Return which process schedules a lab's jobs; None when none does.
+
+    Raises:
+        StorageError: That cannot be seen.
+    """
+    path = lab / JOBS_FOLDER / LOCK_FILE
     try:
-        fd = os.open(lab / JOBS_FOLDER / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StorageError(
+            f"{path}: whether a scheduler runs cannot be seen: {error.strerror}; mend the file's owner and mode, or its disk"
+        ) from error
     try:
         # A shared lock: two that look do not take each other for the holder.
         if try_lock(fd, shared=True):

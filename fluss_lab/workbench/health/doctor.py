@@ -408,10 +408,10 @@ def _scheduler(folder: Path) -> Iterator[Check]:
     """Check that jobs which are entered are run."""
     try:
         waiting = sum(job.paused_ms is None for job in JobStore(folder).jobs())
+        holder = lease_holder(folder)
     except FlussError as error:
         yield Check("jobs", False, str(error), error_class=type(error).__name__)
         return
-    holder = lease_holder(folder)
     if holder is not None:
         yield Check("jobs", True, f"{plural(waiting, 'job')}, scheduled by process {holder.pid}")
     elif waiting:

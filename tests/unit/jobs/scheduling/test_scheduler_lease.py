@@ -6,8 +6,15 @@ import sys
 
 import pytest
 
-from fluss_lab.errors import LabLockedError
-from fluss_lab.jobs.scheduling.scheduler_lease import LeaseHolder, SchedulerLease, lease_holder, stop_scheduler
+from fluss_lab.errors import LabLockedError, StorageError
+from fluss_lab.jobs.job_store import JOBS_FOLDER
+from fluss_lab.jobs.scheduling.scheduler_lease import (
+    LOCK_FILE,
+    LeaseHolder,
+    SchedulerLease,
+    lease_holder,
+    stop_scheduler,
+)
 from fluss_lab.testing import wait_until
 
 HOLD = (
@@ -24,6 +31,15 @@ def test_a_second_one_is_refused_and_named_until_the_first_ends(tmp_path):
             SchedulerLease(tmp_path)
     lease.close()
     assert lease_holder(tmp_path) is None
+
+
+def test_a_lock_that_cannot_be_opened_is_not_taken_for_no_scheduler(tmp_path):
+    SchedulerLease(tmp_path).close()
+    lock = tmp_path / JOBS_FOLDER / LOCK_FILE
+    lock.unlink()
+    lock.symlink_to(LOCK_FILE)
+    with pytest.raises(StorageError, match="whether a scheduler runs cannot be seen"):
+        lease_holder(tmp_path)
 
 
 @pytest.mark.parametrize("kills", [True, False])
