@@ -247,8 +247,8 @@ def _peak(folder: Path, name: str) -> dict[str, Any]:
     found = subprocess.run(
         [sys.executable, "-c", _MEMORY, str(folder), name], check=True, capture_output=True, text=True
     )
-    told: dict[str, Any] = json.loads(found.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(found.stdout)
+    return reported
 
 
 def main() -> None:

@@ -128,8 +128,8 @@ def short_table(report: GrowthReport) -> str:
     lines = [_line(["more", "what it costs: from the first to the last, exponent"]), _line(["---", "---"])]
     for axis in report.axes:
         sizes = axis.sizes()
-        told = "; ".join(_headline(what, axis.measures[what]) for what in axis.headlines if what in axis.measures)
-        lines.append(_line([f"{axis.name}, {_count(sizes[0])} to {_count(sizes[-1])}", told]))
+        reported = "; ".join(_headline(what, axis.measures[what]) for what in axis.headlines if what in axis.measures)
+        lines.append(_line([f"{axis.name}, {_count(sizes[0])} to {_count(sizes[-1])}", reported]))
     return "\n".join(lines)
 
 
@@ -145,12 +145,12 @@ def exponent(found: Fit | None) -> str:
         return ""
     if found.is_flat:
         return "flat"
-    told = f"{found.exponent:.2f}"
+    reported = f"{found.exponent:.2f}"
     if found.high - found.low > OPEN:
         return f"{found.low:.1f} to {found.high:.1f}"
     if found.high - found.low > WIDE:
-        told += f" ({found.low:.1f} to {found.high:.1f})"
-    return f"**{told}**" if found.is_above_linear else told
+        reported += f" ({found.low:.1f} to {found.high:.1f})"
+    return f"**{reported}**" if found.is_above_linear else reported
 
 
 def shown(value: float, unit: str) -> str:

@@ -63,9 +63,9 @@ def picture(axis: AxisReport) -> str:
         colour = _COLOURS[number % len(_COLOURS)]
         parts += _curve(values, colour, across, up)
         y = _TOP + 10 + _LEGEND * number
-        told = exponent(fit(values)).replace("**", "") or "no fit"
+        reported = exponent(fit(values)).replace("**", "") or "no fit"
         parts.append(f'<circle cx="{_LEFT + _WIDTH + 24}" cy="{y - 4}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{_LEFT + _WIDTH + 34}" y="{y}">{escape(what.replace("`", ""))}: {told}</text>')
+        parts.append(f'<text x="{_LEFT + _WIDTH + 34}" y="{y}">{escape(what.replace("`", ""))}: {reported}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -72,9 +72,10 @@ class UnionLooks:
             claim(not world.is_within_reach(moment), f"{moment.label}: refused though all is held: {error}")
         except UnsupportedError as error:
             # When the rows were written that an update ended since, only their records tell; these have left the cluster.
-            told = world.without_records(moment) or not world.is_within_reach(moment)
+            reported = world.without_records(moment) or not world.is_within_reach(moment)
             claim(
-                "__timestamp" in str(error) and told, f"{moment.label}: refused though their records are held: {error}"
+                "__timestamp" in str(error) and reported,
+                f"{moment.label}: refused though their records are held: {error}",
             )
 
     def moving(self, rng: random.Random) -> None:

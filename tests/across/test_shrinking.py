@@ -44,7 +44,7 @@ def test_when_the_time_is_up_what_was_found_is_given():
 
 
 @pytest.mark.slow
-def test_a_planted_defect_is_told_by_a_short_program(monkeypatch):
+def test_a_planted_defect_is_reported_by_a_short_program(monkeypatch):
     """The first record behind the lake's end is left out: a few steps show it, however many were taken."""
 
     def one_short(connection, info, bucket, start, stop, **more):

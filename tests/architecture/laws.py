@@ -54,7 +54,7 @@ DURABLE_KEEPER = "fluss_lab.files"
 NO_PARTICIPLES = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "succeed"}
 PARTICIPLES = {
     "begun", "bound", "broken", "built", "chosen", "done", "drawn", "found", "given", "gone", "got", "grown", "held", "hidden",
-    "kept", "known", "laid", "left", "lost", "made", "met", "said", "seen", "sent", "shown", "taken", "told", "written",
+    "kept", "known", "laid", "left", "lost", "made", "met", "said", "seen", "sent", "shown", "taken", "reported", "written",
 }  # fmt: skip
 #: Names that are nothing but one of these say neither what is done nor what is returned. (``of`` is the field's word for a
 #: constructor from parts, as of Java's lists.)

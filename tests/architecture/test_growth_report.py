@@ -44,7 +44,7 @@ def test_the_exponent_is_found_of_values_that_are_off(rng):
     assert not found.is_above_linear
 
 
-def test_a_loop_in_a_loop_is_told_from_what_is_linear():
+def test_a_loop_in_a_loop_is_distinguished_from_what_is_linear():
     assert curve_fit.fit({size: 0.1 + 0.001 * size**1.5 for size in SIZES}).is_above_linear
     assert not curve_fit.fit({size: 0.1 + 0.001 * size for size in SIZES}).is_above_linear
 

@@ -164,7 +164,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_who_asks_a_store_that_fails_is_told_what_and_where(scene, fault):
+def test_who_asks_a_store_that_fails_learns_what_and_where(scene, fault):
     begin, kind, words, well = FAULTS[fault]
     wrong = []
     for table in (scene.log, scene.keyed) * 2:  # so that there is something to compact, and to expire

@@ -85,10 +85,10 @@ class Thunder:
         signal.signal(signal.SIGINT, _overlook)
         took_s = time.monotonic() - began_s
         self._struck.get()
-        return _told(raised), took_s
+        return _reported(raised), took_s
 
 
-def _told(raised: BaseException | None) -> BaseException | None:
+def _reported(raised: BaseException | None) -> BaseException | None:
     """Return what a stopped write tells, also where a further interrupt came between it and the caller."""
     each = raised
     while isinstance(each, KeyboardInterrupt) and not isinstance(each, WriteInterruptedError):
@@ -311,10 +311,10 @@ class Storm:
             assert written in (set(), given), f"{name}: {len(written)} of {len(given)} rows without a word"
             self.counts["written without a word"] += bool(written)
         else:
-            told = sum(each.rows for each in error.acknowledged.values())
+            reported = sum(each.rows for each in error.acknowledged.values())
             in_flight = "in flight: none" not in str(error)
-            assert len(written) >= told, f"{name}: told {told}, found {len(written)}"
-            assert in_flight or len(written) == told, f"{name}: told {told}, found {len(written)}: {error}"
+            assert len(written) >= reported, f"{name}: told {reported}, found {len(written)}"
+            assert in_flight or len(written) == reported, f"{name}: told {reported}, found {len(written)}: {error}"
         self.wrote(name, sorted(written))
 
     def cycle(self, number: int) -> None:

@@ -187,8 +187,8 @@ def _ask(whole_lab, case, wrong):
     damage = partial(_say, table=table, column=column, value=value, row=row)
     found, errors = whole_lab.heard(damage, Path(DATABASE_FILE), again=False)
     # A number that could have been written is believed: of another end, readers give what is below it.
-    told = found if isinstance(value, str) else [each for each in found if " raw " in each]
-    wrong += [f"{table}.{column} of row {row} = {value!r:.60}: {each}" for each in told]
+    reported = found if isinstance(value, str) else [each for each in found if " raw " in each]
+    wrong += [f"{table}.{column} of row {row} = {value!r:.60}: {each}" for each in reported]
     return len(errors)
 
 

@@ -39,9 +39,9 @@ def _run(lab, cases, rng):
     for kind, damage in cases:
         file = rng.choice(kinds[kind])
         problems, errors = lab.heard(_damage(damage, rng), file, again=False)
-        told = [f"{file} {damage}: {problem}" for problem in problems]
-        print(*told, sep="\n", end="\n" if told else "", flush=True)  # a campaign is long
-        wrong += told
+        reported = [f"{file} {damage}: {problem}" for problem in problems]
+        print(*reported, sep="\n", end="\n" if reported else "", flush=True)  # a campaign is long
+        wrong += reported
         exact, refused = exact + (not errors), refused + bool(errors)
     print(f"{len(cases)} cases: {exact} exact, {refused} refused, {len(wrong)} wrong, slowest {lab.slowest_s:.1f} s")
     assert not wrong, "\n".join(wrong)

@@ -84,10 +84,10 @@ CLIENT_KV = (
         (f"{IN_WRITING}::test_no_more_batches_travel_together_than_the_server_remembers",),
     ),
     Mutant(
-        "gathered_rows_not_told", "P12", WRITER,
+        "gathered_rows_not_reported", "P12", WRITER,
         "unsent=progress.unsent + gathered)",
         "unsent=progress.unsent)",
-        (f"{IN_GATHERED}::test_gathered_rows_are_told_settled_and_abandoned",),
+        (f"{IN_GATHERED}::test_gathered_rows_are_reported_settled_and_abandoned",),
     ),
     Mutant(
         "partial_update_without_its_key", "P8", UPSERT,
@@ -268,10 +268,10 @@ CLIENT_KV = (
         (f"{IN_WRITING}::test_a_call_that_waited_for_room_is_not_queued_behind_one_that_failed_meanwhile",),
     ),
     Mutant(
-        "given_up_rows_told_as_written", "P12", "fluss_lab/client/write/record_accumulator.py",
+        "given_up_rows_reported_as_written", "P12", "fluss_lab/client/write/record_accumulator.py",
         "in_flight, unsent, refusals, self._given_up)",
         "in_flight, unsent, refusals)",
-        (f"{IN_INTERRUPTED}::test_rows_that_were_given_up_before_are_never_told_as_written",),
+        (f"{IN_INTERRUPTED}::test_rows_that_were_given_up_before_are_never_reported_as_written",),
     ),
     Mutant(
         "rows_given_up_for_another_partition", "P1", SENDER,

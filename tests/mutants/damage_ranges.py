@@ -6,8 +6,8 @@ IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_DOCTOR = "tests/unit/workbench/health/test_doctor.py"
 IN_INSPECTION = "tests/unit/server/folder/test_lab_inspection.py"
 LOSSES = "fluss_lab/server/folder/lab_inspection.py"
-LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_told_exactly_and_who_else_holds_them",)
-TOLD = (f"{IN_RANGE}::test_damage_is_told_with_table_bucket_file_and_offsets",)
+LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_reported_exactly_and_who_else_holds_them",)
+TOLD = (f"{IN_RANGE}::test_damage_is_reported_with_table_bucket_file_and_offsets",)
 
 DAMAGE_RANGES = (
     Mutant(
@@ -29,7 +29,7 @@ DAMAGE_RANGES = (
         (f"{IN_DOCTOR}::test_damage_of_a_bucket_is_shown_by_status_and_doctor",),
     ),
     Mutant(
-        "damage_told_once_a_segment", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
+        "damage_reported_once_a_segment", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "            walked = walk(path, header.base_offset, -1, schemas, behind, size_max, keeps_places=False)\n",
         "            break\n",
         LOST,
@@ -41,7 +41,7 @@ DAMAGE_RANGES = (
         LOST,
     ),
     Mutant(
-        "offsets_that_the_lake_held_before_told_as_held", "P11", LOSSES,
+        "offsets_that_the_lake_held_before_reported_as_held", "P11", LOSSES,
         "coalesce(start_offset, 0), end_offset, max(version) FROM",
         "coalesce(start_offset, 0), end_offset, min(version) FROM",
         LOST,
@@ -53,7 +53,7 @@ DAMAGE_RANGES = (
         LOST,
     ),
     Mutant(
-        "newer_format_told_as_lost", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
+        "newer_format_reported_as_lost", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "        if walked.is_newer:\n            return\n",
         "",
         (f"{IN_INSPECTION}::test_a_batch_of_a_newer_format_is_found_as_such",),

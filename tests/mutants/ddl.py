@@ -38,8 +38,8 @@ DDL = (
         "    return False\n",
         "    return True\n",
         (
-            f"{IN_LEADERSHIP}::test_a_drop_is_told_though_the_metadata_could_not_be_read_then",
-            f"{IN_LEADERSHIP}::test_a_definition_is_told_though_the_metadata_could_not_be_read_then[table]",
+            f"{IN_LEADERSHIP}::test_a_drop_is_reported_though_the_metadata_could_not_be_read_then",
+            f"{IN_LEADERSHIP}::test_a_definition_is_reported_though_the_metadata_could_not_be_read_then[table]",
         ),
     ),
     Mutant(

@@ -86,7 +86,7 @@ EXACT_LOOKUPS = (
     Mutant(
         "keys_of_one_hash_taken_for_one", "P4", INDEX,
         "                same[at] = self._equal(rows[at], keys, asked[at])\n", "                assert len(at) >= 0\n",
-        ("tests/unit/lookup/rows/test_keyed_rows.py::test_keys_with_the_same_hash_are_told_apart",),
+        ("tests/unit/lookup/rows/test_keyed_rows.py::test_keys_with_the_same_hash_are_distinguished",),
     ),
     Mutant(
         "partitions_made_since_the_point_asked", "P4", REMOTE,

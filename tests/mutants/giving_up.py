@@ -20,7 +20,7 @@ IN_REPAIRS = "tests/unit/tiering/repair/test_damage_repair.py"
 SOUND = (f"{IN_DAMAGE}::test_sound_records_before_the_damage_are_given_up_only_by_a_word",)
 ABSENT = (f"{IN_DAMAGE}::test_a_lake_that_begins_later_or_is_switched_off_holds_nothing",)
 REMOTE = (f"{IN_DAMAGE}::test_what_remote_storage_holds_is_missed_after_a_cut_that_was_cut_off",)
-TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_told_or_an_error",)
+TOLD = (f"{IN_CUTS}::test_what_was_given_up_is_reported_or_an_error",)
 LOST_LOG = "fluss_lab/server/tablet/damage/lost_log.py"
 KNOWN = f"{IN_LOST}::test_offsets_that_somebody_knows_are_not_given_again"
 UNFIT = f"{IN_SENT}::test_rows_that_the_log_does_not_go_on_from_change_nothing"
@@ -279,13 +279,13 @@ GIVING_UP = (
         (f"{KNOWN}[checkpoint]",),
     ),
     Mutant(
-        "loss_of_all_of_a_log_not_told_to_need_a_word", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
+        "loss_of_all_of_a_log_not_reported_to_need_a_word", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
         "        is_missed = self.is_gone and ",
         "        is_missed = False and ",
         (f"{IN_LOST_REPAIRS}::test_a_log_table_begins_anew_behind_what_is_gone[part]",),
     ),
     Mutant(
-        "older_rows_of_a_lost_bucket_not_told", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
+        "older_rows_of_a_lost_bucket_not_reported", "P2", "fluss_lab/tiering/repair/damage_repair_plan.py",
         "return None if self.rows_until is None else _range(self.rows_until, self.damage.stop)\n",
         "return None\n",
         (f"{IN_LOST_REPAIRS}::test_a_primary_key_table_has_the_newest_rows_that_anybody_knows[part-False]",),

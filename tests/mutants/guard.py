@@ -21,7 +21,7 @@ GUARD = (
         (f"{IN_GUARD}::test_without_the_token_nothing_is_read",),
     ),
     Mutant(
-        "metrics_told_to_anybody", "P10", "fluss_lab/server/server_metrics.py",
+        "metrics_reported_to_anybody", "P10", "fluss_lab/server/server_metrics.py",
         "if not token.is_valid(given, self.server.secret):",
         "if given is None:",
         (f"{IN_METRICS}::test_the_page_wants_the_token",),

@@ -13,13 +13,13 @@ IN_REOPENING = "tests/unit/server/tablet/buckets/test_tablet_reopening.py"
 #: P7: corrupt bytes stop the bucket. P1: what was acknowledged is there, or its absence is an error.
 INTEGRITY = (
     Mutant(
-        "shortened_end_told_as_latest", "P7", BUCKET,
+        "shortened_end_reported_as_latest", "P7", BUCKET,
         "        self.log.reader.check_end()\n        if durable:",
         "        if durable:",
         (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
     ),
     Mutant(
-        "shortened_end_told_by_time", "P7", READING,
+        "shortened_end_reported_by_time", "P7", READING,
         "        if found_ms is None:\n            self.check_end(offset)\n",
         "",
         (f"{IN_RANGE}::test_the_end_of_a_log_that_lost_durable_records_is_an_error",),
@@ -31,7 +31,7 @@ INTEGRITY = (
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
     ),
     Mutant(
-        "lost_start_told_as_earliest", "P7", BUCKET,
+        "lost_start_reported_as_earliest", "P7", BUCKET,
         "        self.log.reader.check_start()\n        start = self.log.start\n        before",
         "        start = self.log.start\n        before",
         (f"{IN_RANGE}::test_a_log_without_its_first_segments_does_not_begin_later",),
@@ -88,7 +88,7 @@ INTEGRITY = (
         "doctor_passes_over_a_foreign_remote_dir", "P13", "fluss_lab/server/folder/remote_storage.py",
         "    if found is not None and found != values.get(CLAIM_KEY):\n",
         "    if found is not None and found == values.get(CLAIM_KEY):\n",
-        (f"{IN_DOCTOR}::test_remote_storage_that_is_gone_or_another_lab_s_is_told",),
+        (f"{IN_DOCTOR}::test_remote_storage_that_is_gone_or_another_lab_s_is_reported",),
     ),
     Mutant(
         "doctor_passes_over_an_absent_remote_dir", "P13", "fluss_lab/server/folder/remote_storage.py",

@@ -93,7 +93,7 @@ KNOWN_BUCKETS = (
         "gaps_skipped_in_silence", "P4", SCAN,
         "        if gaps:\n            warn_of_gaps(self.source, gaps)\n",
         "",
-        (f"{IN_GAPS}::test_a_gap_is_skipped_only_when_told_to_and_loudly",),
+        (f"{IN_GAPS}::test_a_gap_is_skipped_only_on_request_and_loudly",),
     ),
     Mutant(
         "times_before_a_gap_read_behind_it", "P4", "fluss_lab/read/moment/table_state.py",

@@ -196,7 +196,7 @@ LAKE_DAMAGE = (
         "fluss_lab/lake/iceberg/table/table_properties.py",
         "    check_name(ICEBERG_PREFIX + name, name)\n",
         "",
-        (f"{IN_LAYOUT}::test_a_misspelt_property_is_told_what_it_may_have_meant",),
+        (f"{IN_LAYOUT}::test_a_misspelt_property_is_answered_with_what_it_may_have_meant",),
     ),
     Mutant(
         "tables_share_a_data_path",

@@ -95,7 +95,7 @@ LAKE_LOG = (
         "changelog_ends_early", "P2", LOG_SOURCE,
         "        if stop > links[-1].stop:\n",
         "        if stop < 0:\n",
-        (f"{IN_ICEBERG}::test_what_the_lake_does_not_hold_of_a_changelog_is_told",),
+        (f"{IN_ICEBERG}::test_what_the_lake_does_not_hold_of_a_changelog_is_reported",),
     ),
     Mutant(
         "second_half_of_an_update_taken_for_an_insert", "P2", KEYED_LOG,

@@ -35,7 +35,7 @@ LAKE_SEAM = (
         "format_serves_a_log_with_gaps", "P4", "fluss_lab/testing/parquet_lake/parquet_source.py",
         "if expected < stop:",
         "if expected < start:",
-        (f"{IN_PARQUET}::test_what_the_lake_does_not_hold_is_told",),
+        (f"{IN_PARQUET}::test_what_the_lake_does_not_hold_is_reported",),
     ),
     Mutant(
         "format_guesses_newer_bytes", "P7", "fluss_lab/testing/parquet_lake/parquet_writer.py",

@@ -24,7 +24,7 @@ LOG_SIDE = (
         "lake_news_without_their_order", "P2", "fluss_lab/server/coordinator/coordinator_messages.py",
         "snapshot_id=snapshot.snapshot_id, commit_sequence=snapshot.sequence",
         "snapshot_id=snapshot.snapshot_id",
-        (f"{IN_NEWS}::test_a_commit_is_told_with_its_place_in_the_order",),
+        (f"{IN_NEWS}::test_a_commit_is_reported_with_its_place_in_the_order",),
     ),
     Mutant(
         "lake_with_a_hole_behind_it_offered", "P4", BUCKET,
@@ -144,13 +144,13 @@ LOG_SIDE = (
         (f"{IN_COUNTED}::test_it_is_the_difference_forward_and_back",),
     ),
     Mutant(
-        "counts_told_forward_only", "P4", "fluss_lab/read/changelog/counted_diff.py",
+        "counts_reported_forward_only", "P4", "fluss_lab/read/changelog/counted_diff.py",
         "shown = name if is_forward else _REVERSED[name]",
         "shown = name",
         (f"{IN_COUNTED}::test_it_is_the_difference_forward_and_back",),
     ),
     Mutant(
-        "difference_told_forward_only", "P4", "fluss_lab/read/changelog/table_diff.py",
+        "difference_reported_forward_only", "P4", "fluss_lab/read/changelog/table_diff.py",
         "changes.append((part, change if is_forward else change.reverse()))",
         "changes.append((part, change))",
         (f"{IN_REPLAY}::test_a_difference_shows_what_was_added_removed_and_changed",),

@@ -163,7 +163,7 @@ TIERING = (
         ),
     ),
     Mutant(
-        "takeover_not_told", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
+        "takeover_not_reported", "P5", "fluss_lab/server/coordinator/tiering/tiering_manager.py",
         "takeover = table.unfinished",
         "takeover = table.unfinished and not table.epoch",
         (f"{IN_STATES}::test_a_round_cut_off_by_a_restart_is_a_takeover_for_the_next",),

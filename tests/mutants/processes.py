@@ -68,7 +68,7 @@ PROCESSES = (
         (f"{IN_NODES}::test_what_changes_while_a_server_opens_its_buckets_reaches_it_after_that",),
     ),
     Mutant(
-        "change_during_opening_not_told", "P6", TABLETS,
+        "change_during_opening_not_reported", "P6", TABLETS,
         "                return server_id not in self._opening",
         "                return True",
         (f"{IN_NODES}::test_what_changes_while_a_server_opens_its_buckets_reaches_it_after_that",),
@@ -83,14 +83,14 @@ PROCESSES = (
         "word_of_an_earlier_coordinator_counts", "P6", TABLETS,
         "            if request.opened_epoch != self._coordinator_epoch or request.server_id not in self._opening:",
         "            if not request.host:",
-        (f"{IN_NODES}::test_what_an_earlier_coordinator_told_does_not_count",),
+        (f"{IN_NODES}::test_what_an_earlier_coordinator_reported_does_not_count",),
     ),
     # P8: one server's trouble is its own.
     Mutant(
         "away_server_shown_as_leader", "P8", "fluss_lab/server/coordinator/coordinator_messages.py",
         "leader_id=leader if leader in there else None,",
         "leader_id=leader,",
-        (f"{IN_NODES}::test_buckets_of_a_server_that_is_away_have_no_leader_and_are_told_as_such",),
+        (f"{IN_NODES}::test_buckets_of_a_server_that_is_away_have_no_leader_and_are_reported_as_such",),
     ),
     # P10: who may come in, and what is said in the open.
     Mutant(

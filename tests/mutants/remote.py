@@ -158,7 +158,7 @@ REMOTE = (
         "lost_segment_asked_for_again_and_again", "P8", CLIENT,
         "if gone.segment_id != self._segment_id:",
         "if gone.segment_id:",
-        (f"{IN_TORN}::test_a_segment_that_is_lost_is_told_by_name_at_the_second_try",),
+        (f"{IN_TORN}::test_a_segment_that_is_lost_is_reported_by_name_at_the_second_try",),
     ),
     Mutant(
         "segment_id_becomes_any_path", "P8", CLIENT,

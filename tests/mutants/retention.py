@@ -113,7 +113,7 @@ RETENTION = (
         (_BACK,),
     ),
     Mutant(
-        "servers_told_of_all_partitions", "P8", TABLETS,
+        "servers_notified_of_all_partitions", "P8", TABLETS,
         'self._pending.setdefault(("buckets", table_id), set())',
         'self._pending.setdefault(("buckets", table_id), None)',
         (f"{IN_DEPARTURES}::test_servers_hear_of_new_partitions_only",),

@@ -21,7 +21,7 @@ SPARK_STATEMENTS = (
         "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/spark_sql.py",
         "    contested = found.contested_paths()\n",
         "    contested = found.contested_paths() & set()\n",
-        (f"{SQL}::test_tables_of_one_name_in_several_databases_are_told_apart",),
+        (f"{SQL}::test_tables_of_one_name_in_several_databases_are_distinguished",),
     ),
     Mutant(
         "variables_of_lambdas_taken_for_tables", "P4", "fluss_lab/spark/statement_names.py",

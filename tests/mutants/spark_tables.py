@@ -195,7 +195,7 @@ SPARK_TABLES = (
         "rows_after_a_stop_within_a_file_given", "P4", "fluss_lab/lake/iceberg/read/row_source.py",
         "len(dead.positions) or dead.stop is not None:",
         "len(dead.positions):",
-        (f"{IN_WHOLE}::test_offsets_are_told_file_by_file_and_not_where_a_stop_lies_within_one",),
+        (f"{IN_WHOLE}::test_offsets_are_reported_file_by_file_and_not_where_a_stop_lies_within_one",),
     ),
     Mutant(
         "tail_file_for_executors_elsewhere", "P4", TAILS,
@@ -261,6 +261,6 @@ SPARK_TABLES = (
         "rows_of_the_log_said_to_be_the_lake_s", "P4", UNION,
         "    apart = with_source or not whole\n",
         "    apart = not whole\n",
-        (f"{TAIL_FRAMES}::test_lake_and_log_are_told_apart",),
+        (f"{TAIL_FRAMES}::test_lake_and_log_are_distinguished",),
     ),
 )  # fmt: skip

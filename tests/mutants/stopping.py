@@ -98,7 +98,7 @@ STOPPING = (
         (f"{IN_WRITES}::test_settling_does_not_write_again_what_was_written_without_an_answer",),
     ),
     Mutant(
-        "in_flight_told_as_not_written", "P12", QUEUES,
+        "in_flight_reported_as_not_written", "P12", QUEUES,
         "if batch.in_flight or batch.doubtful)",
         "if batch.in_flight)",
         (f"{IN_WRITES}::test_settling_does_not_write_again_what_was_written_without_an_answer",),
@@ -138,7 +138,7 @@ STOPPING = (
         "            if not set(session_ids).issuperset(self._open):\n",
         "            if not session_ids:\n",
         (
-            "tests/unit/server/coordinator/test_client_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told",
+            "tests/unit/server/coordinator/test_client_sessions.py::test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_learns_it",
             f"{IN_LAB_LIFETIME}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",
         ),
     ),
@@ -167,7 +167,7 @@ STOPPING = (
         "upkeep_of_a_restarted_server_done_twice", "P5", "fluss_lab/tiering/maintenance/manual_maintenance.py",
         "                if error.has_changed or not left",
         "                if not left",
-        ("tests/unit/tiering/maintenance/test_manual_maintenance.py::test_what_was_committed_before_the_restart_stays_and_is_told",),
+        ("tests/unit/tiering/maintenance/test_manual_maintenance.py::test_what_was_committed_before_the_restart_stays_and_is_reported",),
     ),
     Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",

@@ -291,7 +291,7 @@ KEEPING = (
         "writers_of_dropped_segments_forgotten", "P6", LOG,
         "                self.checkpoint(durable=True)\n",
         "                bool(self.segments.has_dropped)\n",
-        (f"{IN_RETENTION}::test_writers_are_known_though_the_segments_that_told_of_them_are_gone",),
+        (f"{IN_RETENTION}::test_writers_are_known_though_the_segments_that_named_them_are_gone",),
     ),
     Mutant(
         "half_a_write_left_standing", "P9", SEGMENT,

@@ -198,7 +198,7 @@ def test_a_mutant_that_does_not_fit_the_code_is_found() -> None:
     assert all(words in next(_misfits(mutant)) for words, mutant in unfit.items())
 
 
-def test_mutants_are_told_apart_and_break_every_promise() -> None:
+def test_mutants_are_distinct_and_break_every_promise() -> None:
     assert [name for name, count in Counter(mutant.name for mutant in MUTANTS).items() if count > 1] == []
     assert {mutant.promise for mutant in MUTANTS} == set(PROMISES)
 

@@ -81,7 +81,7 @@ UNION_READING = (
         (f"{IN_KEYED}::test_what_the_log_ends_is_not_read_from_the_lake",),
     ),
     Mutant(
-        "ended_rows_told_from_filtered_records",
+        "ended_rows_distinguished_from_filtered_records",
         "P4",
         KEYED_ROWS,
         "                found.append(ended_offsets(records))\n",
@@ -110,7 +110,7 @@ UNION_READING = (
         KEYED_PLAN,
         "    if end and start <= part.stop:\n",
         "    if end and start <= end:\n",
-        (f"{IN_KEYED}::test_a_bucket_tiered_late_is_told_from_before_by_the_cluster",),
+        (f"{IN_KEYED}::test_a_bucket_tiered_late_is_reported_from_before_by_the_cluster",),
     ),
     Mutant(
         "live_rows_of_later_taken",
@@ -134,7 +134,7 @@ UNION_READING = (
         TAKING,
         "    if answer.offset > earliest or not earliest:\n",
         "    if answer.offset >= earliest or not earliest:\n",
-        (f"{IN_KEYED}::test_a_time_before_all_that_can_be_told_is_refused_at_once",),
+        (f"{IN_KEYED}::test_a_time_before_all_that_is_known_is_refused_at_once",),
     ),
     Mutant(
         "snapshot_of_a_moment_forgotten",

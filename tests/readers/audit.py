@@ -186,9 +186,13 @@ class LakeAudit:
         if known is None:
             assert not (equal and any(ends.values()))
             return
-        told = {(offset.partition, bucket.bucket): offset.end for bucket, offset in known.offsets.items()}
+        reported = {(offset.partition, bucket.bucket): offset.end for bucket, offset in known.offsets.items()}
         for place, end in ends.items():
-            assert told.get(place, 0) == end or (told.get(place, 0) < end and not equal), (place, told, ends)
+            assert reported.get(place, 0) == end or (reported.get(place, 0) < end and not equal), (
+                place,
+                reported,
+                ends,
+            )
         self._number(table, known)
         if equal:
             number = self._number(table, known)

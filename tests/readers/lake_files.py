@@ -120,8 +120,8 @@ def tiered(table: Table, snapshot: Snapshot | None) -> dict[Place, dict[str, Any
         summary = each.summary.additional_properties if each.summary is not None else {}
         if (each.sequence_number or 0) > (snapshot.sequence_number or 0):
             continue
-        if (told := summary.get("fluss-bucket-offset")) is not None:
-            found = {place: entry for place, entry in _entries(told).items() if place[0] not in dropped} | found
+        if (reported := summary.get("fluss-bucket-offset")) is not None:
+            found = {place: entry for place, entry in _entries(reported).items() if place[0] not in dropped} | found
             if "fluss-bucket-offset-since" not in summary:
                 return found
         if (name := summary.get("fluss-dropped-partition")) is not None:

@@ -39,7 +39,7 @@ def test_another_partition_of_the_name_does_not_get_the_replay_start_of_the_firs
 
 def test_expiry_leaves_a_snapshot_that_tells_how_far_each_bucket_is_tiered(cluster, seed):
     """The one of a dropped partition does not, nor do those of others."""
-    scene = Scene(cluster, "pk_parts", seed, "pk_told")
+    scene = Scene(cluster, "pk_parts", seed, "pk_reported")
     for _ in range(2):
         scene.write(3)
         scene.tier()

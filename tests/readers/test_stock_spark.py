@@ -51,7 +51,7 @@ def test_two_lakes_with_one_catalog_name_are_kept_apart(stock: StockSpark, tmp_p
         assert stock.sql(lake.storage.properties, f"select count(*) from {TABLE}")[0][0].as_py() == number
 
 
-def test_an_error_is_told_and_the_session_goes_on(stock: StockSpark, tmp_path):
+def test_an_error_is_reported_and_the_session_goes_on(stock: StockSpark, tmp_path):
     lake = Lake(tmp_path)
     lake.table(COLUMNS)
     with pytest.raises(AssertionError, match="TABLE_OR_VIEW_NOT_FOUND"):

@@ -34,13 +34,13 @@ FINE = TieringOptions(split_bytes_min=1)
 class Wide(SparkTieringExecutor):
     """Tells the planner of more workers than there are, so that it cuts finer."""
 
-    def __init__(self, session: Any, told: int = 12, pool: str = POOL) -> None:
+    def __init__(self, session: Any, reported: int = 12, pool: str = POOL) -> None:
         super().__init__(session, pool=pool)
-        self._told = told
+        self._reported = reported
 
     @property
     def parallelism(self) -> int:
-        return self._told
+        return self._reported
 
 
 class Steps(SparkSteps):

@@ -63,7 +63,7 @@ class Streamer:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(task).encode())
         self._process.stdin.close()
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -71,15 +71,15 @@ class Streamer:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(b"{"):
-                self.told.append(json.loads(line))
+                self.reported.append(json.loads(line))
 
-    def wait_for(self, told: int, timeout_s: float = WAIT_S) -> bool:
+    def wait_for(self, reported: int, timeout_s: float = WAIT_S) -> bool:
         """Wait until so much was told; return False when the driver ended before."""
         deadline_s, pause = time.monotonic() + timeout_s, threading.Event()
-        while len(self.told) < told:
+        while len(self.reported) < reported:
             if self._process.poll() is not None:
                 return False
-            assert time.monotonic() < deadline_s, f"the driver told {self.told}, see streamer.log"
+            assert time.monotonic() < deadline_s, f"the driver reported {self.reported}, see streamer.log"
             pause.wait(0.05)
         return True
 

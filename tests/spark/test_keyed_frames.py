@@ -56,7 +56,7 @@ def test_the_log_s_end_is_read_with_the_first_of_the_lake_s_files(spark, histori
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("name", ["clean", "holed", "mixed"])
-def test_rows_of_lake_and_log_are_told_apart(spark, histories, asked, name):
+def test_rows_of_lake_and_log_are_distinguished(spark, histories, asked, name):
     frame = agree(spark, histories[name].reader().scan(asked, with_source=True))
     assert {row["_source"] for row in frame.select("_source").distinct().collect()} == {"lake", "log"}
 

@@ -275,9 +275,9 @@ def shown(error):
 def test_what_spark_refuses_is_a_paragraph_and_said_once(lab, capfd, text, words):
     with pytest.raises(PySparkException) as raised:
         run_cell("--lab lab", text, {"lab": lab})
-    told = shown(raised.value)
-    assert words in told
-    assert not [word for word in ("__fluss_lab_", "\tat ", "'Project", "+- ") if word in told]
+    reported = shown(raised.value)
+    assert words in reported
+    assert not [word for word in ("__fluss_lab_", "\tat ", "'Project", "+- ") if word in reported]
     assert '"logger"' not in "".join(capfd.readouterr()), "pyspark's own log of the same error"
 
 

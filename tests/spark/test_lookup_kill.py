@@ -50,8 +50,8 @@ def test_a_killed_stream_goes_on_exactly(tmp_path, seed):
             if ends:
                 assert driver.wait() == 0, driver.log_end()
                 continue
-            for told in range(1, rng.randint(2, 8)):
-                assert driver.wait_for(told), driver.log_end()
+            for reported in range(1, rng.randint(2, 8)):
+                assert driver.wait_for(reported), driver.log_end()
                 change()
             driver.kill()
         found = {int(path.stem): json.loads(path.read_text()) for path in (folder / "files").glob("*.json")}

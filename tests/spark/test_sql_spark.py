@@ -116,7 +116,7 @@ def test_tables_are_known_by_their_paths(session, run, text, rows):
          "old.flights tablesample /* ( */ (1 rows)", [(2, 1)]),
     ],
 )  # fmt: skip
-def test_tables_of_one_name_in_several_databases_are_told_apart(session, run, text, rows):
+def test_tables_of_one_name_in_several_databases_are_distinguished(session, run, text, rows):
     before = {each.name for each in session.catalog.listTables()}
     assert run(text) == rows
     assert {each.name for each in session.catalog.listTables()} == before

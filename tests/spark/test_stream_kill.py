@@ -114,13 +114,13 @@ def test_streams_killed_again_and_again_give_every_event_once(world, tmp_path):
         step = STEPS[number % len(STEPS)] if number % 2 else None
         streamer = world.streamer(tmp_path, step=step)
         wanted = rng.randint(1, 5)
-        while not len(streamer.told) >= wanted:
+        while not len(streamer.reported) >= wanted:
             world.step()
             # The streams may have all there was: something must come for them to tell of.
             world.table.append_random(rng, 5, world.months)
-            if not streamer.wait_for(min(len(streamer.told) + 1, wanted)):
+            if not streamer.wait_for(min(len(streamer.reported) + 1, wanted)):
                 break
-        progressed += len(streamer.told)
+        progressed += len(streamer.reported)
         streamer.kill()
     assert progressed >= KILLS
     streamer = world.streamer(tmp_path, ends=True)

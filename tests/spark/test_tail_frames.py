@@ -119,7 +119,7 @@ def test_the_lake_and_a_small_tail_are_one_scan(spark, flights):
     same(rows(frame), flights.expected(flights.ends))
 
 
-def test_lake_and_log_are_told_apart(spark, flights):
+def test_lake_and_log_are_distinguished(spark, flights):
     scan = flights.reader().scan(COLUMNS, with_source=True)
     frame = scan_to_spark(spark, scan)
     assert BY_TASKS not in plan_of(frame)

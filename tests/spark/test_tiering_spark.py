@@ -57,11 +57,11 @@ class Wide(SparkTieringExecutor):
 
     def __init__(self, session, parallelism):
         super().__init__(session)
-        self._told = parallelism
+        self._reported = parallelism
 
     @property
     def parallelism(self):
-        return self._told
+        return self._reported
 
 
 class Packed(SparkTieringExecutor):

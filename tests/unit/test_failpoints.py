@@ -44,7 +44,7 @@ def test_a_call_is_made_once_by_whoever_passes_first():
     assert failpoints.passes("test.call") == 0
 
 
-def test_a_process_dies_where_it_is_told():
+def test_a_process_dies_where_it_is_to():
     code = "from fluss_lab.failpoints import failpoint; failpoint('a'); failpoint('b'); print('alive')"
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -73,7 +73,7 @@ threading.Event().wait(60)
 """
 
 
-def test_a_thread_stops_where_it_is_told_though_it_is_not_the_main_one():
+def test_a_thread_stops_where_it_is_to_though_it_is_not_the_main_one():
     done = []
     for _ in range(10):
         with tempfile.TemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""The recovery of commits: a round's snapshot that the lake has and the cluster was never told of is registered before the next.
+"""The recovery of commits: a snapshot of ours that the lake has and the cluster does not know is registered before the next round.
 
 It is what is left of a tierer that ended between the two, or whose call to the coordinator was lost. Whoever takes its table
 over first commits an empty snapshot, so that the predecessor, should it still live, can commit nothing more.

@@ -161,7 +161,7 @@ def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
     assert options["datalake.iceberg.s3.region"] == "here"
     assert options["datalake.iceberg.token"] == "SUPERSECRET2"
     shown = [run(*words, env=secrets) for words in (["config", folder], ["status", folder], ["doctor", folder])]
-    told = "".join(
+    reported = "".join(
         [
             refused.stderr,
             up.stdout,
@@ -170,7 +170,7 @@ def test_a_secret_stands_on_no_command_line_and_is_never_shown(folder):
             *(each.stdout + each.stderr for each in shown),
         ]
     )
-    assert "SUPERSECRET" not in told
+    assert "SUPERSECRET" not in reported
     lines = [line.split() for line in shown[0].stdout.splitlines()]
     assert ["datalake.iceberg.token", "********", "environment", "FLUSS_LAB_DATALAKE_ICEBERG_TOKEN"] in lines
     assert ["datalake.format", "iceberg", "default"] in lines

@@ -66,8 +66,8 @@ def test_what_cannot_be_read_is_shown_and_then_given_up(tmp_path):
         broken.check_rows({})
         ((start, stop),) = broken.damage[1]
         for command in ("status", "doctor"):
-            told = call(command, folder)
-            assert f"table db.broken, bucket 1: [{start}, {stop}) given up at 20" in told.out, command
+            reported = call(command, folder)
+            assert f"table db.broken, bucket 1: [{start}, {stop}) given up at 20" in reported.out, command
         again = call("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
         assert (again.code, again.out) == (1, "")
         cluster.stop()

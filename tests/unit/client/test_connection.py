@@ -88,7 +88,7 @@ def test_a_server_that_came_back_elsewhere_is_found(shared_cluster):
         assert isinstance(connection.admin().databases(), list)
 
 
-def test_a_wrong_token_is_told_at_once(shared_cluster):
+def test_a_wrong_token_is_reported_at_once(shared_cluster):
     address = shared_cluster.address
     with Connection(lambda: ServerAddress(address.host, address.port, "wrong")) as connection:
         began = time.monotonic()

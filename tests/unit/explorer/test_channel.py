@@ -101,7 +101,7 @@ one.ask("page", "page", { first: 7 }, ({ number }) => seen.push(number));
 
 
 @pytest.mark.parametrize(
-    ("told", "times", "seen"),
+    ("reported", "times", "seen"),
     [
         ("pass(70)", [5, 15, 35], []),  # after 5 s, then 10, 20, 40
         ("answer(1); pass(14)", [5], [1]),  # the end is missing
@@ -119,11 +119,11 @@ one.ask("page", "page", { first: 7 }, ({ number }) => seen.push(number));
         ("hear('comm_live_update'); pass(300)", [], []),
     ],
 )
-def test_what_was_not_answered_whole_is_asked_again_as_it_was(told, times, seen):
+def test_what_was_not_answered_whole_is_asked_again_as_it_was(reported, times, seen):
     found = run(f"""{CLOCK}
     const send = model.send, times = [];
     model.send = (message) => {{ times.push(now / 1000); send(message); }};
-    {told};
+    {reported};
     console.log(JSON.stringify({{ seen, times, same: new Set(sent.map((each) => JSON.stringify(each))).size }}));
     """)
     assert (found["times"][:3], found["seen"], found["same"]) == (times, seen, 1)

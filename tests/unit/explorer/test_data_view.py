@@ -177,8 +177,8 @@ def test_sizes_are_those_of_the_texts_that_python_makes(rng):
         252 * 2**30,
         *(rng.randrange(2**50) for _ in range(200)),
     ]
-    told = run_view("data", f"found.push(...{sizes}.map(bytes), bytes(null), bytes('2048'));")
-    assert told == [*map(format_size, sizes), "–", "2.0 kB"]
+    reported = run_view("data", f"found.push(...{sizes}.map(bytes), bytes(null), bytes('2048'));")
+    assert reported == [*map(format_size, sizes), "–", "2.0 kB"]
 
 
 def test_every_digit_of_a_number_has_room():

@@ -239,11 +239,13 @@ def test_masked_columns_are_in_no_difference(lab, planes):
     found = compare(model, planes, first_snapshot(planes))
     assert found["hidden"]
     assert found["counts"]["changed"] == "30"
-    told = [all_rows(model, planes, found, change) for change in KINDS]
-    shown = json.dumps([found, *told, *answers(model, "diff", table="shop.compared", op="run", before="never")]).lower()
+    reported = [all_rows(model, planes, found, change) for change in KINDS]
+    shown = json.dumps(
+        [found, *reported, *answers(model, "diff", table="shop.compared", op="run", before="never")]
+    ).lower()
     assert "email" not in shown
     assert "secret" not in shown
-    for answer in told:
+    for answer in reported:
         frame = run(answer, lab)
         assert "email" not in "".join(frame.columns)
         assert len(frame) == len(answer["cells"])

@@ -110,21 +110,21 @@ def test_long_comments_of_many_columns_are_cut_to_what_a_message_holds(lab, mode
     fields = [pa.field(name, pa.string(), metadata={"comment": comment}) for name, comment in comments.items()]
     lab.create_table("shop.explained", pa.schema(fields), comment="of all")
     schema = ask(model, "schema", table="shop.explained")
-    told = {column["name"]: column["comment"] for column in schema["columns"]}
-    assert list(told) == list(comments)
-    assert (told.pop("c0"), schema["comment"]) == ("short", "of all")
-    assert {(set(text[:-1]) == {"x"}, text[-1]) for text in told.values()} == {(True, "…")}
-    assert min(map(len, told.values())) > 200
+    reported = {column["name"]: column["comment"] for column in schema["columns"]}
+    assert list(reported) == list(comments)
+    assert (reported.pop("c0"), schema["comment"]) == ("short", "of all")
+    assert {(set(text[:-1]) == {"x"}, text[-1]) for text in reported.values()} == {(True, "…")}
+    assert min(map(len, reported.values())) > 200
     lab.drop_table("shop.explained")
 
 
 def test_the_buckets_are_those_of_the_table_and_their_line_gives_them(lab, model, flights):
     answer = ask(model, "buckets", table="shop.flights")
-    told = run(answer, lab)
+    reported = run(answer, lab)
     assert not answer["summed"]
     assert [(row[0], row[1], int(row[2]), int(row[4]), int(row[7] or -1)) for row in answer["rows"]] == [
         (row.partition, row.bucket, row.start, row.end, row.lake_end)
-        for row in told.fillna({"lake_end": -1}).itertuples()
+        for row in reported.fillna({"lake_end": -1}).itertuples()
     ]
     assert sum(int(row[4]) for row in answer["rows"]) == 900
 
@@ -166,7 +166,7 @@ def test_pages_of_a_log_table_are_its_rows_in_order_at_one_moment(lab, model, fl
     first = ask(model, "page", table="shop.flights", count=7)
     point = first["point"]["name"]
     flights.append(rows(3, 5_000))
-    told = run(first, lab).iloc[:-3]
+    reported = run(first, lab).iloc[:-3]
     whole = first["cells"]
     for begin in range(7, 900, 200):
         page = ask(model, "page", table="shop.flights", point=point, first=begin, count=200)
@@ -176,7 +176,7 @@ def test_pages_of_a_log_table_are_its_rows_in_order_at_one_moment(lab, model, fl
         whole = whole + page["cells"]
     exact = lab.table("shop.flights").scan(read_point=model.rows.grids[point].point, with_source=True).to_arrow()
     assert whole == [row[:-1] for row in texts(exact)]
-    assert len(told) >= 897
+    assert len(reported) >= 897
     assert ask(model, "page", table="shop.flights", point=point, first=900, count=5)["cells"] == []
 
 
@@ -223,9 +223,11 @@ def test_the_line_of_a_grid_gives_its_rows(lab, model, planes):
         columns=["tailnum", "seats"],
         shown=["tailnum", "seats"],
     )
-    told = run(page, lab)
-    assert [[each, str(seats)] for each, seats in zip(told["tailnum"], told["seats"], strict=True)] == page["cells"]
-    assert ["L" if each == "lake" else "g" for each in told["_source"]] == list(page["source"])
+    reported = run(page, lab)
+    assert [[each, str(seats)] for each, seats in zip(reported["tailnum"], reported["seats"], strict=True)] == page[
+        "cells"
+    ]
+    assert ["L" if each == "lake" else "g" for each in reported["_source"]] == list(page["source"])
 
 
 def test_a_past_moment_by_time_and_by_snapshot(lab, model, flights):
@@ -287,10 +289,10 @@ def test_where_a_row_came_from(lab, model, flights):
         names = {"lab": lab}
         exec("\n".join(row["code"][:2]), names)
         assert names["place"] == exact
-        told = run(row, lab)
-        assert told.num_rows == 1
-        assert told.column("_log_offset")[0].as_py() == int(offset)
-        assert str(told.column("id")[0].as_py()) == page["cells"][at][0]
+        reported = run(row, lab)
+        assert reported.num_rows == 1
+        assert reported.column("_log_offset")[0].as_py() == int(offset)
+        assert str(reported.column("id")[0].as_py()) == page["cells"][at][0]
 
 
 def test_a_record_that_is_no_row_is_an_error(model, planes):
@@ -371,14 +373,14 @@ def test_a_masked_column_is_in_no_message(lab, planes):
     point = ask(model, "page", table="shop.planes", count=200)["point"]["name"]
     partition, bucket, offset, _ = ask(model, "page", table="shop.planes", point=point)["rows"][0]
     about = {"table": "shop.planes"}
-    told = [
+    reported = [
         *answers(model, "tree"), *(each for kind in ("head", "schema", "buckets", "snapshots") for each in answers(model, kind, **about)),
         *answers(model, "page", **about, point=point, columns=["tailnum", "email", "Email"]), *answers(model, "count", **about, point=point),
         *answers(model, "facts", **about, point=point, columns=["email", "seats"]),
         *answers(model, "row", **about, point=point, partition=partition, bucket=bucket, offset=offset),
         *answers(model, "page", **about, where="emai = 'x'"), *answers(model, "page", **about, shown=["email", "tailnum"]),
     ]  # fmt: skip
-    text = json.dumps(told).lower()
+    text = json.dumps(reported).lower()
     assert "email" not in text
     assert "secret" not in text
     assert "tailnum" in text

@@ -15,7 +15,7 @@ class Told(ExplorerWidget):
     """An explorer whose answers are kept here."""
 
     def send(self, content, buffers=None):
-        self.__dict__.setdefault("told", []).append(content)
+        self.__dict__.setdefault("reported", []).append(content)
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def say(widget, content):
 
 def test_a_question_of_the_view_is_answered(widget):
     say(widget, {"kind": "tree", "slot": "tree", "seq": 7})
-    wait_until(lambda: len(widget.__dict__.get("told", ())) == 2)
-    answer, end = widget.told
+    wait_until(lambda: len(widget.__dict__.get("reported", ())) == 2)
+    answer, end = widget.reported
     assert (answer["slot"], answer["seq"], answer["kind"]) == ("tree", 7, "tree")
     json.dumps(answer)
     assert (end["slot"], end["seq"], end["last"]) == ("tree", 7, answer["number"])
@@ -41,7 +41,7 @@ def test_a_question_of_the_view_is_answered(widget):
 @pytest.mark.parametrize("content", [None, [], "x", {"kind": "evil", "slot": "a", "seq": 3}])
 def test_what_is_no_question_is_an_error_of_its_slot(widget, content):
     say(widget, content)
-    (answer,) = widget.told
+    (answer,) = widget.reported
     assert answer["error"]["class"] == "InvalidRequestError"
     assert answer["number"] == answer["last"], "it is asked no more"
     assert answer["slot"] == ("a" if isinstance(content, dict) else None)
@@ -61,7 +61,7 @@ def test_lab_explore_opens_on_a_table(lab):
 def test_a_widget_that_is_closed_is_let_go(lab):
     widget = Told(lab, "my lab", table=None, mask=(), read_only=False)
     say(widget, {"kind": "tree", "slot": "tree", "seq": 1})
-    wait_until(lambda widget=widget: widget.__dict__.get("told"))
+    wait_until(lambda widget=widget: widget.__dict__.get("reported"))
     gone = weakref.ref(widget)
     widget.close()
     del widget

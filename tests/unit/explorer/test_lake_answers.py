@@ -162,7 +162,7 @@ def test_the_files_of_a_snapshot(lab, model, flights):
         ]
 
 
-def test_delete_files_are_told_from_rows(lab, model, planes):
+def test_delete_files_are_distinguished_from_rows(lab, model, planes):
     answer = ask(model, "lake_part", table="shop.spread", part="files", snapshot=newest(model, "shop.spread"))
     assert {row[1] for row in answer["files"]} == {"data", "position deletes"}
     assert all(row[6] for row in answer["buckets"])
@@ -212,19 +212,19 @@ def test_the_partitions_of_any_snapshot(lab, model, flights, planes, path):
         exact = {" / ".join(map(str, each["partition"].values())): each for each in frame.to_dict("records")}
         assert [each[0] for each in answer["rows"]] == sorted(exact)
         for name, rows, files, size, position, equality, changed_ms, by in answer["rows"]:
-            told = exact[name]
+            reported = exact[name]
             assert (int(rows), files, size) == (
-                told["record_count"],
-                told["file_count"],
-                told["total_data_file_size_in_bytes"],
+                reported["record_count"],
+                reported["file_count"],
+                reported["total_data_file_size_in_bytes"],
             )
             assert (int(position), int(equality)) == (
-                told["position_delete_record_count"],
-                told["equality_delete_record_count"],
+                reported["position_delete_record_count"],
+                reported["equality_delete_record_count"],
             )
             if by is not None:
-                assert int(by) == told["last_updated_snapshot_id"]
-                assert changed_ms == told["last_updated_at"].value // 1_000_000
+                assert int(by) == reported["last_updated_snapshot_id"]
+                assert changed_ms == reported["last_updated_at"].value // 1_000_000
 
 
 def test_the_schemas_and_what_changed(lab, model, flights):
@@ -272,12 +272,12 @@ def test_a_masked_column_is_in_nothing_of_the_lake(lab, planes):
     model = ExplorerModel(lab, "my lab", mask=["EMAIL"])
     with lab.iceberg("shop.spread").manage_snapshots() as manage:
         manage.create_tag(lab.iceberg("shop.spread").current_snapshot().snapshot_id, "before-email-went")
-    told = answers(model, "lake", table="shop.spread")
-    for row in told[-1]["snapshots"]:
+    reported = answers(model, "lake", table="shop.spread")
+    for row in reported[-1]["snapshots"]:
         for part in PARTS:
-            told += answers(model, "lake_part", table="shop.spread", part=part, snapshot=row[0])
-    assert not any("error" in each for each in told)
-    text = json.dumps(told).lower()
+            reported += answers(model, "lake_part", table="shop.spread", part=part, snapshot=row[0])
+    assert not any("error" in each for each in reported)
+    text = json.dumps(reported).lower()
     assert "email" not in text
     assert "secret" not in text
     assert "seats" not in text or "__offset" in text

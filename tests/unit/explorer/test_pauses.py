@@ -91,7 +91,7 @@ def test_an_answer_ends_the_pauses_and_what_is_said_on_the_way_to_an_error_does_
     assert counted[1] == 1
 
 
-def test_where_records_are_is_asked_again_though_none_came_since_it_could_not_be_told():
+def test_where_records_are_is_asked_again_though_none_came_since_it_was_not_known():
     """The bands of before are shown until they are those of now."""
     counted = run_view(
         "overview",

@@ -240,21 +240,22 @@ def test_masked_columns_are_in_no_message_and_keep_what_they_hold(lab, planes):
     table = "shop.typed_planes"
     planes.upsert([{"tailnum": "N9", "seats": 1, "email": "secret@example.org"}])
     form = answers(model, "form", table=table)
-    told = [form, answers(model, "write", **body(table, "upsert", {"tailnum": "N9", "seats": "2"}, check=True))]
-    told.append(answers(model, "write", **body(table, "upsert", {"tailnum": "N9", "seats": "2"})))
+    reported = [form, answers(model, "write", **body(table, "upsert", {"tailnum": "N9", "seats": "2"}, check=True))]
+    reported.append(answers(model, "write", **body(table, "upsert", {"tailnum": "N9", "seats": "2"})))
     assert form[0]["hidden"] == 1
     assert planes.lookup([{"tailnum": "N9"}]).to_pylist() == [
         {"tailnum": "N9", "seats": 2, "email": "secret@example.org"}
     ]
     assert (
-        told[-1][0]["code"][-1] == 'typed_planes.upsert([{"tailnum": "N9", "seats": 2}], columns=["tailnum", "seats"])'
+        reported[-1][0]["code"][-1]
+        == 'typed_planes.upsert([{"tailnum": "N9", "seats": 2}], columns=["tailnum", "seats"])'
     )
-    run(told[-1][0], lab)
+    run(reported[-1][0], lab)
     assert planes.lookup([{"tailnum": "N9"}]).column("email").to_pylist() == ["secret@example.org"]
-    told.append(refused(model, "write", **body(table, "upsert", {"tailnum": "N9", "email": "x"})))
-    told.append(refused(model, "write", **body(table, "upsert", {"tailnum": "N9"}, columns=["email"])))
-    assert "email" not in str(told).lower()
-    assert "secret" not in str(told)
+    reported.append(refused(model, "write", **body(table, "upsert", {"tailnum": "N9", "email": "x"})))
+    reported.append(refused(model, "write", **body(table, "upsert", {"tailnum": "N9"}, columns=["email"])))
+    assert "email" not in str(reported).lower()
+    assert "secret" not in str(reported)
 
 
 @pytest.mark.parametrize(

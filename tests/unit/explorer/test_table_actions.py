@@ -150,21 +150,21 @@ def test_nothing_is_followed_where_nothing_was_begun(lab, model, table):
     assert answer["state"] == "none"
 
 
-def test_a_failure_is_told_without_what_is_hidden(lab, table, monkeypatch):
+def test_a_failure_is_reported_without_what_is_hidden(lab, table, monkeypatch):
     class Failing(LocalTieringExecutor):
         def run(self, tasks, progress=None):
             raise errors.StorageError("column email: secret@example.org")
 
     monkeypatch.setattr("fluss_lab.workbench.lake_upkeep.LakeUpkeep._executor", lambda _table: Failing())
-    for mask, is_told in (([], True), (["email"], False)):
+    for mask, is_reported in (([], True), (["email"], False)):
         model = ExplorerModel(lab, "lab", mask=mask)
         act(model, "round", table, op="start")
         failure = end(model, table)["failure"]
         assert failure["class"] == "StorageError"
-        assert ("secret@example.org" in str(failure)) is is_told
+        assert ("secret@example.org" in str(failure)) is is_reported
         tiering = ask(model, "tiering", table=str(table.path))
         assert tiering["trouble"]["class"] == "StorageError"
-        assert ("secret@example.org" in str(tiering)) is is_told
+        assert ("secret@example.org" in str(tiering)) is is_reported
 
 
 def test_a_long_round_keeps_nobody_waiting_and_ends_when_nobody_looks(model, table, gate):

@@ -62,79 +62,79 @@ class Told:
 
 
 def test_one_row_rounds_do_not_repeat_every_bucket(lake, info):
-    told = Told(lake, info)
-    told.commit(*range(BUCKETS))
+    reported = Told(lake, info)
+    reported.commit(*range(BUCKETS))
     for turn in range(6):
-        told.commit(turn, turn + 1)
-    first, *others = told.snapshots()
+        reported.commit(turn, turn + 1)
+    first, *others = reported.snapshots()
     assert is_complete(first)
     for each in others:
         assert len(json.loads(summary_of(each)[BUCKET_OFFSET_KEY])) == 2
         assert summary_of(each)[SINCE_KEY] == str(first.snapshot_id)
-    told.check()
+    reported.check()
 
 
 def test_random_histories_merge_back(lake, info, seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(snapshot_summary, "COMPLETE_EVERY", 4)
-    told = Told(lake, info)
+    reported = Told(lake, info)
     upkeep = Upkeep(lake, info)
     for _ in range(20):
         what = rng.randrange(10)
         if what == 0:
-            told.ends.pop(rng.choice(list(told.ends)), None) if told.ends else None
-            told.commit(rng.randrange(BUCKETS))
+            reported.ends.pop(rng.choice(list(reported.ends)), None) if reported.ends else None
+            reported.commit(rng.randrange(BUCKETS))
         elif what == 1:
-            told.commit(**{ADOPTED_KEY: "so"})
+            reported.commit(**{ADOPTED_KEY: "so"})
         elif what == 2:
             upkeep.clock.advance(2 * HOUR_MS)
             upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1)
         else:
-            told.commit(*(rng.randrange(BUCKETS) for _ in range(rng.choice([1, 2, BUCKETS]))))
-        assert not told.at or lake.committer(info).newest_lake_snapshot().is_complete
-    complete = [is_complete(each) for each in told.snapshots()]
+            reported.commit(*(rng.randrange(BUCKETS) for _ in range(rng.choice([1, 2, BUCKETS]))))
+        assert not reported.at or lake.committer(info).newest_lake_snapshot().is_complete
+    complete = [is_complete(each) for each in reported.snapshots()]
     assert any(complete)
     assert all(any(complete[max(0, at - 4) : at + 1]) for at in range(len(complete)))
     for each in upkeep.maintenance.snapshots():
         assert each.complete
-        assert {key: offset.end for key, offset in each.offsets.items()} == told.at[each.snapshot_id]
+        assert {key: offset.end for key, offset in each.offsets.items()} == reported.at[each.snapshot_id]
 
 
 def test_expiry_keeps_what_names_all(lake, info):
-    told = Told(lake, info)
-    told.commit(*range(BUCKETS))
+    reported = Told(lake, info)
+    reported.commit(*range(BUCKETS))
     for turn in range(5):
-        told.commit(turn)
+        reported.commit(turn)
     upkeep = Upkeep(lake, info)
     upkeep.clock.advance(2 * HOUR_MS)
     assert upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids == ()
-    told.commit(**{ADOPTED_KEY: "names all"})
+    reported.commit(**{ADOPTED_KEY: "names all"})
     upkeep.clock.advance(2 * HOUR_MS)
     assert len(upkeep.expire(older_than_ms=upkeep.clock.now_ms(), keep=1).snapshot_ids) == 6
     assert lake.committer(info).newest_lake_snapshot().is_complete
 
 
 def test_a_line_that_others_cut_is_not_taken_for_the_whole(lake, info):
-    told = Told(lake, info)
-    first = told.commit(*range(BUCKETS))
-    second, third = told.commit(1), told.commit(2)
+    reported = Told(lake, info)
+    first = reported.commit(*range(BUCKETS))
+    second, third = reported.commit(1), reported.commit(2)
     lake.load(info).maintenance.expire_snapshots().by_id(first).commit()
     assert not lake.committer(info).newest_lake_snapshot().is_complete
     assert [each.complete for each in Upkeep(lake, info).maintenance.snapshots()] == [False, False]
-    told.at = {second: told.at[second], third: told.at[third]}
-    told.check()
-    told.commit(3)
-    assert is_complete(told.snapshots()[-1])
+    reported.at = {second: reported.at[second], third: reported.at[third]}
+    reported.check()
+    reported.commit(3)
+    assert is_complete(reported.snapshots()[-1])
     assert lake.committer(info).newest_lake_snapshot().is_complete
 
 
 def test_a_bucket_that_is_gone_is_not_named_any_more(lake, info):
-    told = Told(lake, info)
-    told.commit(*range(BUCKETS))
-    told.commit(3)
-    del told.ends[7]
-    told.commit(4)
-    assert is_complete(told.snapshots()[-1])
+    reported = Told(lake, info)
+    reported.commit(*range(BUCKETS))
+    reported.commit(3)
+    del reported.ends[7]
+    reported.commit(4)
+    assert is_complete(reported.snapshots()[-1])
     found = Upkeep(lake, info).maintenance.snapshots()[-1]
     assert (None, 7) not in found.offsets
 

@@ -163,7 +163,7 @@ def test_an_older_version_may_be_read_too():
         decode(Note, b'{"version":4,"number":1}', "the note", version=3, oldest=2)
 
 
-def test_checks_of_the_types_own_are_told_with_what_it_is():
+def test_checks_of_the_types_own_are_reported_with_what_it_is():
     with pytest.raises(CorruptDataError, match="the path: database name 'no name': expected a letter"):
         decode(TablePath, '{"database": "no name", "table": "t"}', "the path")
 

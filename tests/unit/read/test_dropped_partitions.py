@@ -123,7 +123,7 @@ def test_as_of_before_a_partition_went_from_the_lake_too(table):
     assert rows(table) == 15
 
 
-def test_several_losses_are_told_with_the_time_from_which_on_all_is_there(table, rng):
+def test_several_losses_are_reported_with_the_time_from_which_on_all_is_there(table, rng):
     for month in (A, B, C):
         write(table, month)
     written_ms = table.clock.now_ms()

@@ -73,7 +73,7 @@ def test_a_schema_that_is_requested_is_given_or_refused():
             pa.RecordBatchReader.from_stream(Rows(3), schema=pa.schema(other))
 
 
-def test_an_error_ends_the_stream_and_is_told():
+def test_an_error_ends_the_stream_and_is_reported():
     reader = pa.RecordBatchReader.from_stream(Rows(10, errors.OffsetOutOfRangeError("no longer available")))
     with pytest.raises(pa.ArrowException, match="no longer available"):
         reader.read_all()

@@ -45,7 +45,7 @@ def one_by_one(data: bytes) -> list[LogRecords]:
     return [found for each in decode_all(data, SCHEMAS.__getitem__) if (found := records_of(each)) is not None]
 
 
-def told(data: bytes, *, together: bool) -> tuple[list[tuple[object, ...]], str | None]:
+def reported(data: bytes, *, together: bool) -> tuple[list[tuple[object, ...]], str | None]:
     """Return each record with its offset, time and kind, and the error that ended it."""
     found: list[tuple[object, ...]] = []
     error = None
@@ -65,7 +65,7 @@ def told(data: bytes, *, together: bool) -> tuple[list[tuple[object, ...]], str 
 
 
 def check_same(data: bytes) -> str | None:
-    found, expected = told(data, together=True), told(data, together=False)
+    found, expected = reported(data, together=True), reported(data, together=False)
     assert found == expected
     return found[1]
 
@@ -103,7 +103,7 @@ def test_who_wants_few_records_decodes_few_batches():
 def test_a_flipped_byte_is_noticed_and_what_came_before_it_is_right(number):
     parts = [bytearray(batch(at, 1)) for at in range(4)]
     parts[number][-1] ^= 1
-    found, error = told(b"".join(bytes(part) for part in parts), together=True)
+    found, error = reported(b"".join(bytes(part) for part in parts), together=True)
     assert len(found) == number
     assert "CRC" in str(error)
 
@@ -131,7 +131,7 @@ def test_a_message_ends_with_its_batch():
     cut = HEADER_BYTES + 8 + size
     data = signed(first + second[HEADER_BYTES:cut]) + signed(second[:HEADER_BYTES] + second[cut:]) + batch(2, 1)
     assert "not Arrow" in str(check_same(data))
-    assert len(told(data, together=True)[0]) == 1
+    assert len(reported(data, together=True)[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_message_ends_with_its_batch():
 def test_what_a_crc_cannot_see_is_checked_of_each_batch(foreign):
     data = batch(0, 1) + batch(1, 1, foreign=foreign) + batch(2, 1)
     assert check_same(data) is not None
-    assert len(told(data, together=True)[0]) == 1
+    assert len(reported(data, together=True)[0]) == 1
 
 
 def _drawn(rng: random.Random) -> bytes:

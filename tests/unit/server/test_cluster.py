@@ -139,8 +139,8 @@ def test_an_attached_process_starts_a_killed_server_again_in_the_same_mode(folde
     assert found.ephemeral
     assert attachment.address() == place
     assert read_options(folder)["log.segment.file-size"] == "1mb"
-    told = {entry.key: entry.value for entry in describe(folder).options}
-    assert told["log.segment.file-size"] == "1mb"
+    reported = {entry.key: entry.value for entry in describe(folder).options}
+    assert reported["log.segment.file-size"] == "1mb"
     attachment.close()
     wait_until_gone(found)
 
@@ -206,7 +206,7 @@ def test_a_server_that_stays_outlives_those_attached(folder):
     cluster.stop_server(folder)
 
 
-def test_why_a_server_does_not_start_is_told(folder):
+def test_why_a_server_does_not_start_is_reported(folder):
     with ServerNode(folder):
         pass
     with sqlite3.connect(folder / "metadata.db") as db:
@@ -227,7 +227,7 @@ def test_a_file_of_the_start_that_cannot_be_opened_is_named(folder, name):
     cluster.ensure_server(folder, COMMAND, GRACE).close()
 
 
-def test_a_token_that_others_may_read_is_told_at_once_where_a_server_runs(folder):
+def test_a_token_that_others_may_read_is_reported_at_once_where_a_server_runs(folder):
     with ServerNode(folder):
         (folder / TOKEN_FILE).chmod(0o644)
         with pytest.raises(AuthenticationError, match="others may read it"):
@@ -309,7 +309,7 @@ def test_what_the_process_leaves_is_the_owners_alone(folder):
     assert "event=started" in (folder / "server.log").read_text()
 
 
-def test_a_killed_server_process_keeps_what_it_was_told(folder):
+def test_a_killed_server_process_keeps_what_it_acknowledged(folder):
     with ServerProcess(folder) as server:
         server.connection.admin().create_database("kept")
         server.kill()

@@ -79,9 +79,9 @@ def test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_pl
         with pytest.raises(StorageError, match="the lab's folder is no longer at"):
             call()
     assert not folder.exists()
-    (told,) = (each for each in first.doctor() if each["check"] == "folder")
-    assert (told["severity"], told["error_class"]) == ("problem", "StorageError")
-    assert "the lab's folder is no longer at" in told["found"]
+    (reported,) = (each for each in first.doctor() if each["check"] == "folder")
+    assert (reported["severity"], reported["error_class"]) == ("problem", "StorageError")
+    assert "the lab's folder is no longer at" in reported["found"]
     with fl.Lab.open(folder, config=patient) as second:
         second.create_database("db")
         other = second.create_table("db.first", rows=[{"x": 7}])

@@ -17,7 +17,7 @@ from tests.unit.read.keyed_changes import DAY_MS, KeyedTable
 from tests.unit.server.tablet.tablet_kit import TABLE_ID, Tablet, expiring_tablet
 
 
-def told(tablet, end, *, sequence, snapshot_id, start=0):
+def reported(tablet, end, *, sequence, snapshot_id, start=0):
     message = pb.PbNotifyLakeTableOffsetReqForBucket(
         table_id=TABLE_ID, bucket_id=0, snapshot_id=snapshot_id, commit_sequence=sequence
     )
@@ -35,27 +35,27 @@ def test_a_late_word_of_an_older_commit_changes_nothing(tmp_path):
     """Ids of lake snapshots are not ordered: 4 is newer than 9 here."""
     tablet = Tablet(tmp_path)
     tablet.open(0)
-    assert told(tablet, 5, sequence=1, snapshot_id=9) == LakeState(9, 0, 5, 50)
-    newest = told(tablet, 8, sequence=3, snapshot_id=4, start=2)
+    assert reported(tablet, 5, sequence=1, snapshot_id=9) == LakeState(9, 0, 5, 50)
+    newest = reported(tablet, 8, sequence=3, snapshot_id=4, start=2)
     assert newest == LakeState(4, 2, 8, 80)
-    assert told(tablet, 7, sequence=2, snapshot_id=7) == newest
-    assert told(tablet, None, sequence=2, snapshot_id=7) == newest
-    assert told(tablet, 8, sequence=3, snapshot_id=4, start=2) == newest
+    assert reported(tablet, 7, sequence=2, snapshot_id=7) == newest
+    assert reported(tablet, None, sequence=2, snapshot_id=7) == newest
+    assert reported(tablet, 8, sequence=3, snapshot_id=4, start=2) == newest
     # A repair may take back, and a late word from before it does not undo that.
-    assert told(tablet, None, sequence=4, snapshot_id=1) is None
-    assert told(tablet, 8, sequence=3, snapshot_id=4) is None
-    assert told(tablet, 3, sequence=5, snapshot_id=2) == LakeState(2, 0, 3, 30)
+    assert reported(tablet, None, sequence=4, snapshot_id=1) is None
+    assert reported(tablet, 8, sequence=3, snapshot_id=4) is None
+    assert reported(tablet, 3, sequence=5, snapshot_id=2) == LakeState(2, 0, 3, 30)
 
 
 def test_a_bucket_that_was_deleted_and_made_again_begins_afresh(tmp_path):
     tablet = Tablet(tmp_path)
     tablet.open(0)
-    told(tablet, 5, sequence=7, snapshot_id=9)
+    reported(tablet, 5, sequence=7, snapshot_id=9)
     bucket = tablet_bucket(tablet)
     tablet.service._store.release(bucket, delete=True)
     tablet.open(0)
     assert tablet.service._store.get(bucket).lake is None
-    assert told(tablet, 1, sequence=1, snapshot_id=3) == LakeState(3, 0, 1, 10)
+    assert reported(tablet, 1, sequence=1, snapshot_id=3) == LakeState(3, 0, 1, 10)
 
 
 def test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_named(tmp_path):
@@ -63,7 +63,7 @@ def test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_n
     tablet.service.apply_retention(tablet.clock.now_ms() + 5_000)
     start = tablet.describe()[0].log_start_offset
     assert start > 6
-    told(tablet, start, sequence=1, snapshot_id=9, start=4)
+    reported(tablet, start, sequence=1, snapshot_id=9, start=4)
     bucket = tablet.service._store.get(tablet_bucket(tablet))
     for offset in (4, start - 1):
         assert bucket.fetch(offset, 1, at_least_one=True, enable_lake=True) == bucket.lake
@@ -73,7 +73,7 @@ def test_an_offset_before_the_replay_start_is_out_of_range_and_the_earliest_is_n
         bucket.fetch(4, 1, at_least_one=True, enable_lake=False)
 
 
-def test_a_commit_is_told_with_its_place_in_the_order():
+def test_a_commit_is_reported_with_its_place_in_the_order():
     """What a server is told when it registers, and what it is told later, are of one order."""
     with EmbeddedCluster() as cluster:
         admin = cluster.connection.admin()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("count", "timeout_s"), [(40, 300), pytest.param(1000, 3600, marks=pytest.mark.campaign)], ids=["some", "many"]
 )
-def test_after_every_interrupt_the_lab_works_and_holds_what_was_told(tmp_path, seed, count, timeout_s):
+def test_after_every_interrupt_the_lab_works_and_holds_what_was_acknowledged(tmp_path, seed, count, timeout_s):
     command = [sys.executable, "-m", "tests.campaigns.storm", str(tmp_path / "lab"), str(count), str(seed)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=timeout_s,

@@ -140,7 +140,7 @@ def test_a_failed_round_says_why_in_the_listing(people, monkeypatch):
     assert "StorageError" in people.rounds()._repr_html_()
 
 
-def test_what_cannot_be_is_told(lab, people):
+def test_what_cannot_be_is_reported(lab, people):
     with pytest.raises(errors.InvalidPropertyError):
         people.expire_snapshots(older_than="soon")
     with pytest.raises(errors.LakeSnapshotNotFoundError):

@@ -27,7 +27,7 @@ from fluss_lab.storage.store_location import store_of
 T = TypeVar("T")
 
 #: Segments that one fetch answer names: 16 x 80 bytes, and some gigabytes of records before the next fetch.
-_SEGMENTS_TOLD_MAX: Final = 16
+_SEGMENTS_SENT_MAX: Final = 16
 #: Manifests tried while segments expire under a reader: one retention pass is one manifest.
 _MANIFESTS_MAX: Final = 10
 _DRAFT: Final = re.compile(rf"\.{remote_manifest.FILE_NAME}\.")
@@ -230,7 +230,7 @@ class RemoteLog:
         """
 
         def find(manifest: RemoteManifest) -> RemoteFetch | None:
-            segments = manifest.from_offset(offset)[:_SEGMENTS_TOLD_MAX]
+            segments = manifest.from_offset(offset)[:_SEGMENTS_SENT_MAX]
             if not segments:
                 return None
             with SegmentFile(self.folder, segments[0].key) as file:

@@ -13,7 +13,7 @@ from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
 
 
-def test_damaged_records_are_told_after_those_before_them_and_other_buckets_go_on(tmp_path: Path) -> None:
+def test_damaged_records_are_reported_after_those_before_them_and_other_buckets_go_on(tmp_path: Path) -> None:
     with EmbeddedCluster(tmp_path / "lab", lake=False, client={"client.request-timeout": "3s"}) as cluster:
         connection = cluster.connection
         connection.admin().create_database("db")

@@ -148,7 +148,7 @@ def test_what_was_opened_before_a_drop_is_not_kept_after(look, connection, fille
     assert len(opened) == 2
 
 
-def test_what_cannot_be_is_told_each_time(look):
+def test_what_cannot_be_is_reported_each_time(look):
     for _ in range(2):
         with pytest.raises(InvalidRecordError, match="nothing was sent"):
             look({"id": "a"})

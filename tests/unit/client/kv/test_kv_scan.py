@@ -110,7 +110,7 @@ def test_a_scan_is_read_once_and_can_be_closed_early(shared_cluster, make_table)
             next(iter(scan))
 
 
-def test_what_cannot_be_scanned_is_told(connection, make_table):
+def test_what_cannot_be_scanned_is_reported(connection, make_table):
     info = make_table(COLUMNS, primary_key=["id"])
     with pytest.raises(UnsupportedError, match="no primary key"):
         connection.scan_kv(make_table(name="log"), bucket(info))

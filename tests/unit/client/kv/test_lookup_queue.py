@@ -117,7 +117,7 @@ def test_when_no_server_answers_those_that_wait_try_by_themselves(server, ask):
     assert ask.answers[8] == 80
 
 
-def test_a_defect_is_told_to_who_sent_and_leaves_nobody_waiting(server, ask):
+def test_a_defect_is_reported_to_who_sent_and_leaves_nobody_waiting(server, ask):
     busy(ask, server, range(5))
     server.wrong = ValueError("a defect")
     server.open.set()

@@ -280,7 +280,7 @@ def test_lookups_at_once_in_partitions_and_of_texts(connection, stranger, make_t
 # -- what goes wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_log_tables_and_dropped_ones_are_told(connection, make_table, filled):
+def test_log_tables_and_dropped_ones_are_reported(connection, make_table, filled):
     log_table = make_table(name="log")
     with pytest.raises(UnsupportedError, match="no primary key"):
         Lookuper(connection, log_table)

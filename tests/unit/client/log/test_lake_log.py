@@ -79,9 +79,9 @@ def test_without_the_plug_in_the_client_goes_on_as_before_and_says_so_once(clust
                     scanner.subscribe(0, start)
                     assert scanner.poll(60)
         assert connection.asked > 4
-    told = [each.getMessage() for each in caplog.records if "going on without it" in each.getMessage()]
-    assert [text.split(":")[0] for text in told] == ["db.one", "db.two"]
-    assert "not installed here" in told[0]
+    reported = [each.getMessage() for each in caplog.records if "going on without it" in each.getMessage()]
+    assert [text.split(":")[0] for text in reported] == ["db.one", "db.two"]
+    assert "not installed here" in reported[0]
 
 
 class Expiring(Connection):

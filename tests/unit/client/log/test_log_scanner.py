@@ -234,7 +234,7 @@ def rows_of(connection: Connection, info: TableInfo, bucket: int) -> range:
     return range(status.require().start_offset, status.require().end_offset)
 
 
-def test_a_dropped_table_is_told(connection, make_table):
+def test_a_dropped_table_is_reported(connection, make_table):
     info = make_table()
     with connection.log_scanner(info.path) as scanner:
         scanner.subscribe_from_beginning(0)

@@ -122,9 +122,9 @@ def test_a_stopped_append_tells_exactly_what_is_written_and_settling_writes_each
     error = stop_in_the_middle(writer, writer.append)
     assert isinstance(error, KeyboardInterrupt)
     found = held(cluster.connection, info)
-    told = error.acknowledged
-    assert {bucket: each.rows for (_, bucket), each in told.items()} == {b: len(ids) for b, ids in found.items()}
-    assert {bucket: each.offsets for (_, bucket), each in told.items()} == {
+    reported = error.acknowledged
+    assert {bucket: each.rows for (_, bucket), each in reported.items()} == {b: len(ids) for b, ids in found.items()}
+    assert {bucket: each.offsets for (_, bucket), each in reported.items()} == {
         bucket: ((0, len(ids)),) for bucket, ids in found.items()
     }
     done = sum(map(len, found.values()))
@@ -312,7 +312,7 @@ def test_a_call_behind_one_that_failed_raises_its_error_and_settling_writes_each
     assert sorted(found[0] + found[1]) == [0, 1]
 
 
-def test_rows_that_were_given_up_before_are_never_told_as_written(connection, make_table):
+def test_rows_that_were_given_up_before_are_never_reported_as_written(connection, make_table):
     info = make_table(bucket_key=["id"])
     writer = connection.append_writer(info.path)
     writer.append([row(0)]).result(WAIT_S)

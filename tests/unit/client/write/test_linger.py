@@ -192,7 +192,7 @@ def test_rows_that_no_server_takes_fail_and_flush_says_so(connection, make_table
     writer.close()
 
 
-def test_gathered_rows_are_told_settled_and_abandoned(connection, make_table, monkeypatch):
+def test_gathered_rows_are_reported_settled_and_abandoned(connection, make_table, monkeypatch):
     monkeypatch.setattr(linger, "LINGER_S", 5.0)
     info = make_table()
     writers = [connection.append_writer(info.path) for _ in range(2)]

@@ -305,7 +305,7 @@ def test_results_show_themselves(connection, make_table):
     assert not future.cancel()
 
 
-def test_unknown_tables_are_told(connection):
+def test_unknown_tables_are_reported(connection):
     with pytest.raises(TableNotFoundError):
         connection.append_writer("nothing.here")
     with pytest.raises(TableNotFoundError):

@@ -390,7 +390,7 @@ def test_the_other_kind_of_table_is_refused_with_what_to_call(connection, make_t
         connection.append_writer(make_table(COLUMNS, name="pk", primary_key=["id"]).path)
 
 
-def test_a_closed_writer_refuses_and_a_dropped_table_is_told(connection, make_table):
+def test_a_closed_writer_refuses_and_a_dropped_table_is_reported(connection, make_table):
     info = make_table(COLUMNS, primary_key=["id"])
     writer = connection.upsert_writer(info.path)
     future = writer.upsert([{"id": 1}])

@@ -258,7 +258,7 @@ def test_only_a_delete_is_done_when_its_partition_is_gone():
         assert (each.write.error is not None) == fails
 
 
-def test_ranges_that_touch_or_are_the_same_are_told_once():
+def test_ranges_that_touch_or_are_the_same_are_reported_once():
     write = WriteCall(UpsertResult(), 3, 0.0, 0)
     write.offsets[None, 0] = [(4, 9), (0, 4), (4, 9), (12, 12), (20, 21)]
     write.settle()

@@ -44,7 +44,7 @@ def test_an_index_without_keys_has_none():
     assert index.find(batch(("string",), [])).tolist() == []
 
 
-def test_keys_with_the_same_hash_are_told_apart():
+def test_keys_with_the_same_hash_are_distinguished():
     texts = np.array([f"key {number}" for number in range(300_000)])
     hashes = fluss_bucket_ids([pa.array(texts)], BUCKETS_MAX).to_numpy()
     order = np.argsort(hashes, kind="stable")

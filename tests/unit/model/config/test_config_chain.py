@@ -29,8 +29,8 @@ def test_arguments_count_before_environment_before_files(tmp_path):
     )
     environment = {"FLUSS_LAB_SERVER_THREADS": "4", "FLUSS_LAB_MAX_PARTITION_NUM": "5", "OTHER": "1"}
     found = resolve({"max.partition.num": 6, "datalake.format": "iceberg"}, environment, [here, lab])
-    told = {key: (each.value, each.source) for key, each in found.items() if not each.is_default}
-    assert told == {
+    reported = {key: (each.value, each.source) for key, each in found.items() if not each.is_default}
+    assert reported == {
         "datalake.format": ("iceberg", "argument"),
         "datalake.iceberg.s3.region": ("x", f"file {lab / 'fluss-lab.toml'}"),
         "log.durability": ("fsync", f"file {here / 'fluss-lab.toml'}"),
@@ -66,7 +66,7 @@ def test_names_in_the_environment():
         ({"datalake.iceberg.warehouse": "\ud800"}, {}, "", "expected text without NUL and halves of characters"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path, arguments, environment, file, text):
+def test_what_is_wrong_is_reported_with_its_place(tmp_path, arguments, environment, file, text):
     (tmp_path / "fluss-lab.toml").write_text(file)
     with pytest.raises(InvalidPropertyError, match=text):
         resolve(arguments, environment, [tmp_path])

@@ -114,8 +114,8 @@ def test_errors_and_what_they_came_from_are_masked():
         fail()
     conceal(raised.value, None)
     conceal(raised.value, secrets_pattern(["SUPERSECRET"]))
-    told = "".join(traceback.format_exception(raised.value)[-1:])
-    assert f"db: {MASK} is wrong" in told
+    reported = "".join(traceback.format_exception(raised.value)[-1:])
+    assert f"db: {MASK} is wrong" in reported
     assert raised.value.__cause__.args == (f"no {MASK} here", 7)
     assert raised.value.__cause__.__cause__ is None
 

@@ -208,7 +208,7 @@ def test_automatic_partitions_that_do_not_fit(partitioned_by, options, text):
         automatic(partitioned_by, **options)
 
 
-def test_a_table_follows_the_clock_only_if_told_to():
+def test_a_table_follows_the_clock_only_if_it_is_to():
     assert AutoPartition.of(("p",), {}) is None
     assert AutoPartition.of((), {AUTO + "enabled": "true"}) is None
 

@@ -83,7 +83,7 @@ def test_no_row_that_passes_is_larger_than_said():
     assert plain.look_at({"a": "\U0001f600" * 257}) is None
 
 
-def test_one_row_is_told_from_columns():
+def test_one_row_is_distinguished_from_columns():
     assert is_row({"id": 1, "tags": ["a"]})
     assert is_row({"id": None})
     assert not is_row({"id": [1], "name": np.array(["a"])})

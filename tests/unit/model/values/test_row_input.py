@@ -336,7 +336,7 @@ def test_a_null_row_hides_its_fields():
     assert rows_of({"x": [None, {"a": 1, "b": [2]}]}, schema) == expected
 
 
-def test_nulls_in_not_null_columns_are_told_by_row_over_all_chunks():
+def test_nulls_in_not_null_columns_are_reported_by_row_over_all_chunks():
     schema = make_schema({"id": "int not null"})
     table = pa.table({"id": pa.chunked_array([[1, 2], [3, None]], pa.int32())})
     assert "row 3" in refusal(table, schema)

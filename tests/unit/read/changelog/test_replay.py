@@ -114,7 +114,7 @@ def row(key, delay, ratio=None, tags=None):
 
 
 @pytest.fixture
-def told(make_keyed):
+def reported(make_keyed):
     """A table of one bucket with one key for every way in which a key can change, and where that begins."""
     table = make_keyed(buckets=1)
     nan = float("nan")
@@ -127,9 +127,9 @@ def told(make_keyed):
 
 
 @pytest.mark.parametrize("held", [net_changes.HELD_RECORDS_MAX, 0], ids=["held", "read twice"])
-def test_every_way_in_which_a_key_can_change(told, monkeypatch, held):
+def test_every_way_in_which_a_key_can_change(reported, monkeypatch, held):
     monkeypatch.setattr(net_changes, "HELD_RECORDS_MAX", held)
-    table, start = told
+    table, start = reported
     log = table.reader().changelog({0: start}, net=True)
     rows = found_in(log.to_arrow())
     agree(log.to_arrow(), table.net((None, 0), start, table.ends[None, 0]))
@@ -152,9 +152,9 @@ def test_every_way_in_which_a_key_can_change(told, monkeypatch, held):
     assert next(batch.num_rows for batch in log.to_batches(4)) == 4
 
 
-def test_wide_rows_are_not_held_for_a_second_look(told, monkeypatch):
+def test_wide_rows_are_not_held_for_a_second_look(reported, monkeypatch):
     monkeypatch.setattr(net_changes, "HELD_BYTES_MAX", 10)
-    table, start = told
+    table, start = reported
     agree(table.reader().changelog({0: start}, net=True).to_arrow(), table.net((None, 0), start, table.ends[None, 0]))
 
 
@@ -193,8 +193,8 @@ class Sideways(Astray):
 
 
 @pytest.mark.parametrize(("kind", "words"), [(Forward, "to end an earlier row"), (Sideways, "found two of one key")])
-def test_events_that_contradict_each_other_are_noticed(told, kind, words):
-    table, start = told
+def test_events_that_contradict_each_other_are_noticed(reported, kind, words):
+    table, start = reported
     table.tier()
     table.leave()
     storage = kind(dict(table.connection.lake_storage().properties))
@@ -205,8 +205,8 @@ def test_events_that_contradict_each_other_are_noticed(told, kind, words):
 # -- differences --------------------------------------------------------------------------------------------------------
 
 
-def test_a_difference_shows_what_was_added_removed_and_changed(told):
-    table, _ = told
+def test_a_difference_shows_what_was_added_removed_and_changed(reported):
+    table, _ = reported
     table.tier()
     table.clock.advance(10)
     middle, lake = table.clock.now_ms(), table.connection.admin().lake_snapshot(table.path).snapshot_id

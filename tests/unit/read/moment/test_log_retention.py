@@ -107,7 +107,7 @@ def test_both_sides_of_a_gap_are_read(gapped):
     assert found.num_rows == sum(lake[bucket] - firsts[None, bucket] for bucket in range(3))
 
 
-def test_a_gap_is_skipped_only_when_told_to_and_loudly(gapped, make_keyed):
+def test_a_gap_is_skipped_only_on_request_and_loudly(gapped, make_keyed):
     table, lake, starts, _ = gapped
     reader = table.reader()
     wanted = {n: [*range(lake[n]), *range(starts[n], table.ends[None, n])] for n in range(3)}
@@ -119,9 +119,9 @@ def test_a_gap_is_skipped_only_when_told_to_and_loudly(gapped, make_keyed):
     with pytest.warns(GapWarning):
         assert reader.scan(gaps="skip", where="delay >= 0").count() == sum(map(len, wanted.values()))
     with pytest.warns(GapWarning):
-        told = reader.scan(gaps="skip").explain()
-    assert f"bucket 0 [{lake[0]}, {starts[0]})" in repr(told)
-    assert "LEFT OUT" in told._repr_html_()
+        reported = reader.scan(gaps="skip").explain()
+    assert f"bucket 0 [{lake[0]}, {starts[0]})" in repr(reported)
+    assert "LEFT OUT" in reported._repr_html_()
     with pytest.raises(InvalidRequestError, match="gaps"):
         reader.scan(gaps="ignore")
     with pytest.raises(UnsupportedError, match="gaps='skip'"):

@@ -216,9 +216,9 @@ def test_status_and_listing_show_the_error_and_no_numbers(broken):
     assert (rows[0]["start"], rows[0]["end"], rows[0]["bytes"]) == (None, None, None)
     assert "bucket 0" in rows[0]["error"]
     assert (rows[1]["error"], rows[1]["start"]) == (None, 0)
-    (told,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
-    assert (told["end"], told["lag"], told["rows_in_cluster"]) == (None, None, None)
-    assert "bucket 0" in told["last_error"]
+    (reported,) = [row for row in broken.lab.status().tables if row["table"] == "db.plain"]
+    assert (reported["end"], reported["lag"], reported["rows_in_cluster"]) == (None, None, None)
+    assert "bucket 0" in reported["last_error"]
     assert any("db.plain, bucket 0" in trouble for trouble in troubles_of(table_statuses(broken.cluster.connection)))
     values = {family.name: [each.value for each in family.samples] for family in broken.cluster.tablet().metrics()}
     assert values["fluss_tabletserver_unknownBuckets"] == [3]

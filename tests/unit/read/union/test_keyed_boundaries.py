@@ -161,13 +161,13 @@ def test_a_point_whose_partition_was_dropped_before_it_was_tiered_is_an_error_no
 # -- moments -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_time_before_all_that_can_be_told_is_refused_at_once(make_keyed):
+def test_a_time_before_all_that_is_known_is_refused_at_once(make_keyed):
     table = unlaked(make_keyed)
     times = sorted({event.timestamp_ms for log in table.history.logs.values() for event in log.events})
-    with pytest.raises(OffsetOutOfRangeError, match="no longer available: available from") as told:
+    with pytest.raises(OffsetOutOfRangeError, match="no longer available: available from") as reported:
         table.reader().read_point(times[0])
     # The first moment of all buckets can be read, the one before it cannot.
-    earliest_ms = told.value.earliest_ms
+    earliest_ms = reported.value.earliest_ms
     for _ in range(2):  # a read at a time does not move it
         assert table.reader().scan(as_of=earliest_ms).to_arrow().num_rows
     with pytest.raises(OffsetOutOfRangeError) as before:
@@ -179,7 +179,7 @@ def test_a_time_before_all_that_can_be_told_is_refused_at_once(make_keyed):
         place: table.history.logs[place].events[min(start, table.stops[place] - 1)].timestamp_ms
         for place, start in starts.items()
     }
-    assert any(format_moment(moment) in str(told.value) for moment in earliest.values())
+    assert any(format_moment(moment) in str(reported.value) for moment in earliest.values())
     check(table, table.at(max(earliest.values())))
 
 
@@ -221,7 +221,7 @@ def test_a_moment_is_a_lake_snapshot(make_keyed):
         table.scan(as_of=2**62)
 
 
-def test_a_snapshot_that_the_cluster_has_forgotten_is_told_by_the_lake(make_keyed, monkeypatch):
+def test_a_snapshot_that_the_cluster_has_forgotten_is_reported_by_the_lake(make_keyed, monkeypatch):
     table = make_keyed()
     table.upsert([row(key) for key in range(20)])
     first = table.tier()
@@ -317,12 +317,12 @@ def test_a_plan_is_explained(make_keyed):
     table.upsert([row(key, "b") for key in range(10)])
     table.tier()
     table.upsert([row(key, "c") for key in range(5)])
-    told = table.scan().explain()
-    assert (told.files, told.delete_files) == (4, 2)
-    assert told.rows == 50
-    assert told.log_records == 10
-    assert "delete files" in repr(told)
-    assert "delete files" in told._repr_html_()
+    reported = table.scan().explain()
+    assert (reported.files, reported.delete_files) == (4, 2)
+    assert reported.rows == 50
+    assert reported.log_records == 10
+    assert "delete files" in repr(reported)
+    assert "delete files" in reported._repr_html_()
     pruned = table.scan(where="id = 3").explain()
     assert pruned.buckets_pruned == 1
     assert pruned.files_pruned >= 2
@@ -363,7 +363,7 @@ def test_a_lake_that_was_switched_off_does_not_hide_what_came_after(make_keyed):
         table.scan(read_point=replace(point, buckets=buckets)).to_arrow()
 
 
-def test_a_bucket_tiered_late_is_told_from_before_by_the_cluster(make_keyed):
+def test_a_bucket_tiered_late_is_reported_from_before_by_the_cluster(make_keyed):
     table = make_keyed(**{"table.datalake.enabled": False})
     for number in range(6):
         table.upsert([row(key, str(number)) for key in range(40)])

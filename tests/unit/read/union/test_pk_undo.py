@@ -18,7 +18,7 @@ from tests.unit.read.union.boundaries_kit import check, row, unlaked
 # -- without a lake ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_of_the_past_are_told_by_the_live_ones_and_what_came_after(make_keyed):
+def test_rows_of_the_past_follow_from_the_live_ones_and_what_came_after(make_keyed):
     table = unlaked(make_keyed)
     kept = table.keep()
     check(table, kept)

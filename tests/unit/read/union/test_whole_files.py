@@ -245,7 +245,7 @@ def test_the_log_of_buckets_without_files_is_among_the_rows(make_keyed):
     assert sorted(places(tails.rows())) == expected_of_log(table)
 
 
-def test_offsets_are_told_file_by_file_and_not_where_a_stop_lies_within_one(make_keyed):
+def test_offsets_are_reported_file_by_file_and_not_where_a_stop_lies_within_one(make_keyed):
     table = make_keyed("pk")
     table.write(3)
     table.tier()

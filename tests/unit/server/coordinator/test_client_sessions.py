@@ -90,7 +90,7 @@ def test_one_who_came_and_went_unseen_has_been_there():
     assert bench.alone.wait(60)
 
 
-def test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_is_told(bench):
+def test_whoever_is_the_last_ends_the_server_and_whoever_comes_later_learns_it(bench):
     first, second = bench.attach(), bench.attach()
     assert not bench.sessions.end_if_only([1])
     assert not bench.sessions.end_if_only([])
@@ -116,7 +116,7 @@ def test_the_end_of_the_server_ends_every_session(bench):
     assert not bench.alone.is_set()
 
 
-def test_one_too_many_is_told_at_once(bench):
+def test_one_too_many_is_reported_at_once(bench):
     first, *_ = (bench.attach() for _ in range(3))
     with pytest.raises(ResourceExhaustedError, match="3 processes are attached"):
         bench.attach()

@@ -25,7 +25,7 @@ def test_a_folder_is_made_for_its_owner_only(tmp_path):
 
 
 @pytest.mark.parametrize("look", [make_lab_folder, check_lab_exists, is_read_only, home_of])
-def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, look):
+def test_a_folder_that_cannot_be_looked_into_is_reported(tmp_path, look):
     # As one that its user may not enter, whoever runs the test: no path to what lies in it is short enough.
     folder = tmp_path
     while (left := LONGEST_PATH - len(str(folder))) > 1:
@@ -36,7 +36,7 @@ def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, look):
 
 
 @pytest.mark.parametrize("check", [make_lab_folder, check_lab_exists])
-def test_what_can_be_no_folder_is_told(tmp_path, check):
+def test_what_can_be_no_folder_is_reported(tmp_path, check):
     with pytest.raises(LabError, match="cannot be looked at: File name too long; name another place"):
         check(tmp_path / ("x" * 300))
     link, loop = tmp_path / "link", tmp_path / "loop"

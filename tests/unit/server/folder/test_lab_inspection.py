@@ -285,7 +285,7 @@ def lost_offsets(lab):
     return [(found.path, match[1], found.meaning) for found, match in said if match is not None]
 
 
-def test_damaged_offsets_are_told_exactly_and_who_else_holds_them(lab):
+def test_damaged_offsets_are_reported_exactly_and_who_else_holds_them(lab):
     """Two damaged batches in one segment, a segment gone, and an end that only the coordinator knows of."""
     folder = bucket(lab, "log")
     paths = segments(folder)

@@ -55,14 +55,14 @@ def live(folder: Path, seed: int, chance: random.Random) -> None:
     """Go on from what is there."""
     snapshots, loaded = check(folder, seed)
     puts = Puts() if loaded is None else restored(loaded[1])
-    told = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    reported = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for _ in range(STEPS):
         for _ in range(chance.randrange(1, 4)):
             change(puts, seed)
         if chance.random() < 0.2 and puts.ids():
             puts.merge()
         done = write(snapshots, puts.image())
-        os.write(told, b"%d\n" % done.log_offset)
+        os.write(reported, b"%d\n" % done.log_offset)
 
 
 def main(folder: Path, point: str, seed: int, kills: int) -> None:

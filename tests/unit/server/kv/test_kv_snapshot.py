@@ -399,15 +399,15 @@ def test_ids_known_elsewhere_are_skipped(tmp_path, puts):
     assert write(snapshots, puts.image()).snapshot_id == 42
 
 
-def test_what_is_told_is_read(tmp_path, puts):
+def test_what_is_reported_is_read(tmp_path, puts):
     done = write(store(tmp_path, bucket=TableBucket(7, 3, 1)), puts.image())
     assert CompletedSnapshot.from_json(done.to_json()) == done
-    told = json.loads(done.to_json())
-    for key in told:
+    reported = json.loads(done.to_json())
+    for key in reported:
         with pytest.raises(InvalidRequestError, match="completed snapshot"):
-            CompletedSnapshot.from_json(json.dumps({name: value for name, value in told.items() if name != key}))
+            CompletedSnapshot.from_json(json.dumps({name: value for name, value in reported.items() if name != key}))
         with pytest.raises(InvalidRequestError, match="completed snapshot"):
-            CompletedSnapshot.from_json(json.dumps({**told, key: -5}))
+            CompletedSnapshot.from_json(json.dumps({**reported, key: -5}))
     assert done.bucket != BUCKET
 
 

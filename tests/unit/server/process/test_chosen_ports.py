@@ -37,7 +37,7 @@ def listened(cluster: EmbeddedCluster) -> list[int]:
 
 
 @pytest.mark.parametrize(("servers", "behind"), [(1, [0, 0]), (2, [0, 1, 2])])
-def test_servers_listen_where_they_are_told_also_after_a_stop(servers, behind):
+def test_servers_listen_where_they_are_to_also_after_a_stop(servers, behind):
     first = free_ports(3)
     with EmbeddedCluster(options={"server.port": first}, tablet_servers=servers) as cluster:
         expected = [first + more for more in behind]

@@ -136,14 +136,14 @@ def test_options_are_checked_before_anything_is_touched(tmp_path, options):
     assert not (tmp_path / "lab").exists()
 
 
-def test_lake_options_are_free_and_told_to_clients(tmp_path):
+def test_lake_options_are_free_and_reported_to_clients(tmp_path):
     with ServerNode(
         tmp_path / "lab", options={"datalake.format": "iceberg", "datalake.iceberg.s3.endpoint": "x"}
     ) as node:
         channel = Channel(*node.address, node.secret)
-        told = channel.coordinator().describe_cluster(pb.DescribeClusterRequest()).options
+        reported = channel.coordinator().describe_cluster(pb.DescribeClusterRequest()).options
         channel.close()
-    assert {entry.key: entry.value for entry in told} == {
+    assert {entry.key: entry.value for entry in reported} == {
         "datalake.format": "iceberg",
         "datalake.iceberg.s3.endpoint": "x",
         "remote.data.dir": str(tmp_path / "lab" / "remote"),

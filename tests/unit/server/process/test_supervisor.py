@@ -174,12 +174,12 @@ def test_a_tablet_server_that_is_killed_comes_back_and_nothing_is_lost_or_double
             assert shared.tablet_pid(server_id) != killed
         writing.progress()
     writing.check(shared.connection)
-    told = statuses(shared.connection)
-    assert [told[number].restarts - before[number] for number in (0, 1)] == [1, 2]
-    assert f"process {killed} was ended by signal 9" in told[1].last_error
+    reported = statuses(shared.connection)
+    assert [reported[number].restarts - before[number] for number in (0, 1)] == [1, 2]
+    assert f"process {killed} was ended by signal 9" in reported[1].last_error
     # On the old ports, and in the file for whoever looks.
     assert {each.server_id: each.port for each in found(shared).servers} == ports
-    assert {each.pid for each in found(shared).servers[1:]} == {each.process_id for each in told.values()}
+    assert {each.pid for each in found(shared).servers[1:]} == {each.process_id for each in reported.values()}
 
 
 def test_tablet_servers_end_with_the_coordinator_and_the_next_one_goes_on_where_they_were(server):
@@ -278,17 +278,17 @@ def test_a_tablet_server_that_hangs_is_noticed_and_started_again(tmp_path):
             make(server.connection)
             assert sum(future.result(PATIENCE_S).rows for future in waiting) == 8
         assert server.tablet_pid(1) != hanging
-        told = statuses(server.connection)
-        assert [told[number].restarts for number in (0, 1)] == [0, 1]
+        reported = statuses(server.connection)
+        assert [reported[number].restarts for number in (0, 1)] == [0, 1]
         expected = f"process {hanging} was killed: it hung, without a heartbeat for 2000 ms (server.session-timeout)"
-        assert told[1].last_error == expected
+        assert reported[1].last_error == expected
         assert sorted(chain(*read(server.connection, info))) == list(range(8))
 
 
 # -- what cannot be started --------------------------------------------------------------------------------------------
 
 
-def test_one_that_cannot_start_is_told_and_comes_back_when_that_is_mended(server):
+def test_one_that_cannot_start_is_reported_and_comes_back_when_that_is_mended(server):
     info = make(server.connection, 4)
     with server.connection.append_writer(info.path) as writer:
         for key in range(8):
@@ -301,11 +301,11 @@ def test_one_that_cannot_start_is_told_and_comes_back_when_that_is_mended(server
     server.start()
     connection = server.connection
     wait_until(lambda: statuses(connection)[1].restarts >= 1, PATIENCE_S)
-    told = statuses(connection)
-    assert (told[0].state, told[0].last_error) == ("running", "")
-    assert told[1].state in {"away", "starting"}
-    assert "tablet server 1" in told[1].last_error
-    assert str(data) in told[1].last_error
+    reported = statuses(connection)
+    assert (reported[0].state, reported[0].last_error) == ("running", "")
+    assert reported[1].state in {"away", "starting"}
+    assert "tablet server 1" in reported[1].last_error
+    assert str(data) in reported[1].last_error
     buckets = connection.admin().buckets(info, patient=False)
     assert [status.leader for status in buckets] == [0, -1, 0, -1]
     data.unlink()

@@ -50,7 +50,7 @@ def leaders(cluster: EmbeddedCluster, info) -> list[int]:
     return [status.leader for status in cluster.connection.admin().buckets(info)]
 
 
-def told_leaders(cluster: EmbeddedCluster, name: str = "t") -> list[int | None]:
+def notified_leaders(cluster: EmbeddedCluster, name: str = "t") -> list[int | None]:
     request = pb.MetadataRequest(table_path=[pb.PbTablePath(database_name="d", table_name=name)])
     answer = cluster.connection.coordinator().metadata(request)
     entries = answer.table_metadata[0].bucket_metadata
@@ -128,24 +128,24 @@ def test_a_cluster_of_one_grows_without_moving_anything(tmp_path):
 # -- away and back -----------------------------------------------------------------------------------------------------
 
 
-def test_buckets_of_a_server_that_is_away_have_no_leader_and_are_told_as_such(cluster):
+def test_buckets_of_a_server_that_is_away_have_no_leader_and_are_reported_as_such(cluster):
     info = make(cluster)
     write(cluster, info)
     cluster.stop_tablet(1)
-    assert told_leaders(cluster) == [0, None, 0, None]
-    told = cluster.connection.admin().buckets(info, patient=False)
-    assert [(status.leader, status.error is None) for status in told] == [
+    assert notified_leaders(cluster) == [0, None, 0, None]
+    reported = cluster.connection.admin().buckets(info, patient=False)
+    assert [(status.leader, status.error is None) for status in reported] == [
         (0, True), (-1, False), (0, True), (-1, False),
     ]  # fmt: skip
-    assert [status.require().end_offset for status in told[::2]] == [100, 100]
+    assert [status.require().end_offset for status in reported[::2]] == [100, 100]
     with pytest.raises(NotLeaderError, match="is away"):
-        told[1].require()
+        reported[1].require()
     described = cluster.connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
     assert [status.state for status in described.tablet_server_status] == ["running", "away"]
     with pytest.raises(NotLeaderError, match="is away"):
         cluster.connection.leaders([TableBucket(info.table_id, None, 1)])
     cluster.start_tablet(1)
-    assert told_leaders(cluster) == [0, 1, 0, 1]
+    assert notified_leaders(cluster) == [0, 1, 0, 1]
     assert read(cluster, info) == list(range(400))
 
 
@@ -156,7 +156,7 @@ def test_what_changes_while_a_server_is_away_reaches_it_when_it_is_back(cluster)
     admin.alter_table(kept.path, set={"table.log.ttl": "3d"})
     admin.drop_table(dropped.path)
     made = make(cluster, "made")
-    assert told_leaders(cluster, "made") == [0, None, 0, None]
+    assert notified_leaders(cluster, "made") == [0, None, 0, None]
     data = cluster.folder / "tablet-1" / "data"
     assert (data / f"t{dropped.table_id}").exists()
     cluster.start_tablet(1)
@@ -188,7 +188,7 @@ def test_what_changes_while_a_server_opens_its_buckets_reaches_it_after_that(clu
     assert asked.wait(PATIENCE_S)
     cluster.connection.admin().alter_table(info.path, set={"table.log.ttl": "3d"})
     made = make(cluster, "made")
-    assert told_leaders(cluster, "made") == told_leaders(cluster) == [0, None, 0, None]
+    assert notified_leaders(cluster, "made") == notified_leaders(cluster) == [0, None, 0, None]
     goes_on.set()
     starting.join(PATIENCE_S)
     assert leaders(cluster, made) == [0, 1, 0, 1]
@@ -200,12 +200,12 @@ def test_a_server_that_the_coordinator_lost_by_mistake_registers_again(cluster):
     info = make(cluster)
     write(cluster, info)
     cluster.node._coordinator.tablet_server_lost(1)
-    assert told_leaders(cluster) == [0, None, 0, None]
-    wait_until(lambda: told_leaders(cluster) == [0, 1, 0, 1], PATIENCE_S)
+    assert notified_leaders(cluster) == [0, None, 0, None]
+    wait_until(lambda: notified_leaders(cluster) == [0, 1, 0, 1], PATIENCE_S)
     assert read(cluster, info) == list(range(400))
 
 
-def test_what_an_earlier_coordinator_told_does_not_count(cluster):
+def test_what_an_earlier_coordinator_reported_does_not_count(cluster):
     coordinator = cluster.node._coordinator
     request = pb.RegisterTabletServerRequest(server_id=1, host="127.0.0.1", port=1, opened_epoch=coordinator.epoch - 1)
     with pytest.raises(ConflictError, match="register again"):

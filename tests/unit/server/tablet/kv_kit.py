@@ -271,8 +271,8 @@ class KvTablet:
     def stop(self, bucket: int = 0, *, delete: bool):
         """Close a bucket, and delete it if asked."""
         request = pb.StopReplicaRequest(coordinator_epoch=1)
-        told = pb.PbTableBucket(table_id=TABLE_ID, bucket_id=bucket)
-        request.stop_replicas_req.add(table_bucket=told, leader_epoch=0, delete=delete)
+        reported = pb.PbTableBucket(table_id=TABLE_ID, bucket_id=bucket)
+        request.stop_replicas_req.add(table_bucket=reported, leader_epoch=0, delete=delete)
         return self.service.stop_replica(request)
 
 

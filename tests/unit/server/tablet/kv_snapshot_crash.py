@@ -62,11 +62,11 @@ def live(folder: Path, seed: int, chance: random.Random, turn: int) -> None:
     tablet = opened(folder, turn)
     number = acked(folder)
     check(tablet, seed, number)
-    told = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    reported = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for _ in range(30):
         rows, changes = batch_of(seed, number)
         tablet.put(rows, changes, writer_id=WRITER_ID, sequence=number)
-        os.write(told, b"%d\n" % number)
+        os.write(reported, b"%d\n" % number)
         number += 1
         match chance.randrange(6):
             case 0 | 1:

@@ -169,7 +169,7 @@ class Tablet:
 
     def tell_lake(self, bucket: int, end: int, *, snapshot_id: int = 11, start: int = 0, max_timestamp_ms: int = -1):
         """Say what the lake holds of a bucket, as the coordinator does."""
-        told = pb.PbNotifyLakeTableOffsetReqForBucket(
+        reported = pb.PbNotifyLakeTableOffsetReqForBucket(
             table_id=TABLE_ID,
             bucket_id=bucket,
             snapshot_id=snapshot_id,
@@ -177,7 +177,7 @@ class Tablet:
             log_end_offset=end,
             log_max_timestamp=max_timestamp_ms,
         )
-        self.service.set_lake_offsets([told])
+        self.service.set_lake_offsets([reported])
 
     def describe(self, table_id: int = TABLE_ID):
         """How each bucket is, or the error that says why that is not known."""

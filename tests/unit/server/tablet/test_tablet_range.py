@@ -126,7 +126,7 @@ def _short_middle(segments):
 
 
 @pytest.mark.parametrize("damage", [_cut_last, _no_last, _no_middle, _empty_middle, _bad_length, _short_middle])
-def test_damage_is_told_with_table_bucket_file_and_offsets(tablet, damage):
+def test_damage_is_reported_with_table_bucket_file_and_offsets(tablet, damage):
     segments = _segments(tablet)
     middle, last = segments[len(segments) // 2], segments[-1]
     starts = [int(path.stem) for path in segments]

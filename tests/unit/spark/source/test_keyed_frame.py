@@ -22,7 +22,7 @@ def is_dead(bits, bucket, offset):
     return bool(int(bits[place]) >> (offset & 63) & 1)
 
 
-def test_every_offset_of_every_bucket_is_told_by_its_bit(seed):
+def test_every_offset_of_every_bucket_is_reported_by_its_bit(seed):
     rng = random.Random(seed)
     spans = {0: [(0, 63)], 2: [(64, 200), (1_000, 1_063)], 5: [(129, 129)], 6: [(5, 900)]}
     dead = {b: rng.choices([n for low, high in s for n in range(low, high + 1)], k=40) for b, s in spans.items()}

@@ -44,7 +44,7 @@ def test_tls_is_as_for_a_lab(tmp_path):
     "address",
     [ServerAddress("h", 1, "t"), ServerAddress("h", 1, "t", True), ServerAddress("h", 1, "t", True, "PEM", "name")],
 )
-def test_an_address_that_was_found_is_told_by_options(address):
+def test_an_address_that_was_found_is_reported_by_options(address):
     assert parse_options({"table": "a.b", **place_options(address)}).place.address() == address
 
 

@@ -128,7 +128,7 @@ def test_available_now_ends_when_a_partition_goes_meanwhile(make, query):
     same(stream.rows, [row for row in expected(table) if row["_partition"] == MONTHS[1]])
 
 
-def test_the_end_of_the_table_is_told_to_those_who_watch(make, query):
+def test_the_end_of_the_table_is_reported_to_those_who_watch(make, query):
     table = make(partitioned=False)
     table.append_random(random.Random(10), 30, MONTHS)
     stream = query(table, maxRowsPerTrigger=6)

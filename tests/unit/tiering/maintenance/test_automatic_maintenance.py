@@ -306,7 +306,7 @@ def test_a_holder_that_lost_the_table_commits_nothing(tables):
     tables.check(info)
 
 
-def test_a_compaction_that_fluss_was_not_told_of_is_registered_by_the_next_round(tables):
+def test_a_compaction_that_fluss_was_not_notified_of_is_registered_by_the_next_round(tables):
     info = tables.create(buckets=1)
     log_rounds(tables, info, 4)
     failpoints.arm("maintenance.commit.after", "error")

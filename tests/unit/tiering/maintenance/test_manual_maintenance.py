@@ -48,7 +48,7 @@ def test_a_server_restarted_meanwhile_gives_the_table_again(tables, info):
     tables.check(info)
 
 
-def test_what_was_committed_before_the_restart_stays_and_is_told(tables, info):
+def test_what_was_committed_before_the_restart_stays_and_is_reported(tables, info):
     failpoints.arm("maintenance.commit.after", tables.cluster.restart)
     with pytest.raises(UnavailableError, match="restarted meanwhile; the lake was changed before, and that stays"):
         by_hand(tables, info, lambda held: held.compact(force=True))
@@ -69,7 +69,7 @@ def test_a_server_that_is_restarted_every_time_is_no_endless_loop(tables, info):
     assert len(attempts) == RESTARTS_MAX + 1
 
 
-def test_a_connection_closed_meanwhile_is_told_as_that(tables, info):
+def test_a_connection_closed_meanwhile_is_reported_as_that(tables, info):
     def expire(held):
         tables.connection.close()
         return held.expire()

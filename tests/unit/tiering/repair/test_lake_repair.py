@@ -63,8 +63,8 @@ def foreign_update(tables, info) -> None:
 
 
 def state(tables, info):
-    told = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states
-    return next(each for each in told if each.table_id == info.table_id)
+    reported = tables.connection.coordinator().describe_cluster(pb.DescribeClusterRequest()).tiering_states
+    return next(each for each in reported if each.table_id == info.table_id)
 
 
 def test_a_sound_table_needs_no_repair_and_gets_none(tables):

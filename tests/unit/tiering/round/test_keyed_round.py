@@ -153,7 +153,7 @@ def test_a_snapshot_that_goes_before_it_is_read_is_replaced_by_the_next(tables, 
     assert people.check(starts=newest) == {(None, 0): len(people.model.buckets[None, 0].log)}
 
 
-def test_the_start_of_replay_is_told_to_lake_and_cluster(tables, seed):
+def test_the_start_of_replay_is_reported_to_lake_and_cluster(tables, seed):
     people, starts = late(tables, randoms.Random(seed))
     tables.tier(people.info)
     said = json.loads(tables.lake(people.info).current_snapshot().summary.additional_properties[REPLAY_START_KEY])

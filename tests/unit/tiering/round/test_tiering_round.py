@@ -162,7 +162,7 @@ def test_no_due_table_is_no_round(tables):
     assert run_round(tables.connection, tables.storage, LocalTieringExecutor(), table_id=None) is None
 
 
-def test_progress_is_told(tables):
+def test_progress_is_reported(tables):
     info = tables.create(buckets=1)
     tables.append(info, 1_000)
     news = []

@@ -19,18 +19,23 @@ SPLITS = [split(0, 1, 0, 100), split(1, 0, 10, 60), split(2, 1, 100, 250)]
 
 
 def test_rows_and_bytes_add_up_by_bucket():
-    told = []
-    meter = RoundMeter(told.append)
+    reported = []
+    meter = RoundMeter(reported.append)
     meter.plan(SPLITS)
-    assert told[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 0, 0))
-    assert (told[-1].stage, told[-1].tasks_done, told[-1].tasks, told[-1].planned) == ("write", 0, 3, 300)
+    assert reported[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 0, 0))
+    assert (reported[-1].stage, reported[-1].tasks_done, reported[-1].tasks, reported[-1].planned) == (
+        "write",
+        0,
+        3,
+        300,
+    )
     meter.add_written(1, 3, [TaskNews(2, 150, 900)])
-    assert told[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 150, 900))
+    assert reported[-1].buckets == (BucketProgress(None, 0, 50, 0, 0), BucketProgress(None, 1, 250, 150, 900))
     meter.add_written(3, 3, [TaskNews(0, 100, 600), TaskNews(1, 50, 300), TaskNews(2, 150, 900)])
-    assert (told[-1].rows, told[-1].size_bytes, told[-1].tasks_done) == (300, 1_800, 3)
+    assert (reported[-1].rows, reported[-1].size_bytes, reported[-1].tasks_done) == (300, 1_800, 3)
     meter.enter("commit")
-    assert (told[-1].stage, told[-1].tasks, told[-1].rows) == ("commit", 0, 300)
-    assert str(told[-1]) == "commit: 300 of 300 rows, 0.0 MB"
+    assert (reported[-1].stage, reported[-1].tasks, reported[-1].rows) == ("commit", 0, 300)
+    assert str(reported[-1]) == "commit: 300 of 300 rows, 0.0 MB"
 
 
 def test_a_round_that_is_planned_again_begins_again():
@@ -61,7 +66,7 @@ def test_a_listener_that_fails_does_not_fail_the_round():
     assert meter.state.tasks == 3
 
 
-def test_partitions_are_told_apart():
+def test_partitions_are_distinguished():
     meter = RoundMeter()
     meter.plan([split(0, 0, 0, 5, "b"), split(1, 0, 0, 7, "a")])
     meter.add_written(1, 2, [TaskNews(0, 5, 1)])

@@ -51,7 +51,7 @@ def test_a_folder_that_does_not_exist_is_ok(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lab", "token"])
-def test_what_others_may_read_is_told(lab, name):
+def test_what_others_may_read_is_reported(lab, name):
     path = lab if name == "lab" else lab / name
     path.chmod(0o755)
     check = found(lab)[name]
@@ -59,7 +59,7 @@ def test_what_others_may_read_is_told(lab, name):
     assert "expected none for others" in check.found
 
 
-def test_files_of_options_with_secrets_that_others_may_read_are_told(lab, tmp_path, monkeypatch):
+def test_files_of_options_with_secrets_that_others_may_read_are_reported(lab, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "fluss-lab.toml"
     path.write_text('log.durability = "fsync"\n')
@@ -73,7 +73,7 @@ def test_files_of_options_with_secrets_that_others_may_read_are_told(lab, tmp_pa
     assert found(lab)["fluss-lab.toml"].is_ok
 
 
-def test_options_that_do_not_exist_are_told(lab, monkeypatch):
+def test_options_that_do_not_exist_are_reported(lab, monkeypatch):
     monkeypatch.setenv("FLUSS_LAB_LOG_DURABILTY", "ack")
     assert "FLUSS_LAB_LOG_DURABILTY" in found(lab)["options"].found
     assert not found(lab)["options"].is_ok
@@ -84,7 +84,7 @@ def test_options_that_do_not_exist_are_told(lab, monkeypatch):
     assert "did you mean 'log.segment.file-size'" in check.found
 
 
-def test_remote_storage_that_is_gone_or_another_lab_s_is_told(lab, tmp_path):
+def test_remote_storage_that_is_gone_or_another_lab_s_is_reported(lab, tmp_path):
     assert found(lab)["remote storage"].found == f"{lab / 'remote'} is there, and this lab's"
     owner = lab / "remote" / "owner.json"
     own = owner.read_text()
@@ -122,7 +122,7 @@ def test_files_from_the_future_tell_of_the_clock(lab):
     assert "in the future" in check.found
 
 
-def test_a_disk_that_failed_is_told(lab):
+def test_a_disk_that_failed_is_reported(lab):
     (lab / "tablet" / "data" / "t1" / "b0" / "fsync-failed").write_text("EIO")
     check = found(lab)["disk fault"]
     assert not check.is_ok
@@ -145,14 +145,14 @@ def test_the_logs_of_several_tablet_servers_are_no_faults_of_the_disk(lab):
     assert all(check.is_ok for check in checks(lab))
 
 
-def test_half_written_files_are_told_and_harmless(lab):
+def test_half_written_files_are_reported_and_harmless(lab):
     (lab / ".server.json.x").write_text("")
     check = found(lab)["leftovers"]
     assert (check.is_ok, check.severity) == (True, "note")
     assert ".server.json.x" in check.found
 
 
-def test_a_port_that_somebody_took_is_told(lab):
+def test_a_port_that_somebody_took_is_reported(lab):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (lab / "fluss-lab.toml").write_text(f'{METRICS_KEY} = "{port}"\n')
@@ -162,7 +162,7 @@ def test_a_port_that_somebody_took_is_told(lab):
     assert found(lab)["metrics port"].is_ok
 
 
-def test_a_server_that_runs_is_asked_and_one_that_was_killed_is_told(tmp_path):
+def test_a_server_that_runs_is_asked_and_one_that_was_killed_is_reported(tmp_path):
     with ServerProcess(tmp_path / "lab") as server:
         assert found(server.folder)["server"].found == f"process {server.pid} answers"
         os.kill(server.pid, signal.SIGSTOP)
@@ -232,7 +232,7 @@ def test_damage_of_a_bucket_is_shown_by_status_and_doctor(tmp_path):
         assert run("doctor", tmp_path / "lab").returncode == 1
 
 
-def test_jobs_that_nothing_runs_are_told(lab, tmp_path):
+def test_jobs_that_nothing_runs_are_reported(lab, tmp_path):
     assert "jobs" not in found(lab)
     jobs = Jobs(lab)
     jobs.schedule("refresh", write_notebook(tmp_path / "x.ipynb"), cron="@daily")

@@ -161,7 +161,7 @@ def test_a_commit_that_landed_though_reported_as_failed_is_not_repeated(lake, ta
 
 
 @pytest.mark.parametrize("error", [CommitStateUnknownException("502"), ConnectionError("reset"), TimeoutError("late")])
-def test_an_outcome_that_cannot_be_told_is_said_so_and_the_files_stay(lake, table, error):
+def test_an_outcome_that_is_not_known_is_reported_and_the_files_stay(lake, table, error):
     mine = lake.write(table, records(rows(table, 5)))
     failing(lake, [("before", error)])
     committer = lake.committer(table)

@@ -53,7 +53,7 @@ def test_a_tag_made_in_between_keeps_its_snapshot(lake, info):
     check_no_orphan(lake, info)
 
 
-def test_refused_for_ever_is_told(lake, info):
+def test_refused_for_ever_is_reported(lake, info):
     appended(lake, info, 5)
     upkeep = Upkeep(lake, info)
     upkeep.clock.advance(2 * DAY_MS)

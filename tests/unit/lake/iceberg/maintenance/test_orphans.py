@@ -209,7 +209,7 @@ def test_ending_between_two_removals_is_harmless(lake, info):
     check_no_orphan(lake, info)
 
 
-def test_partitions_of_any_name_are_told_from_orphans(lake):
+def test_partitions_of_any_name_are_distinguished_from_orphans(lake):
     columns = {"id": "bigint not null", "name": "string", "p": "string"}
     info = lake.table(columns, buckets=1, partitioned_by=["p"])
     for number, name in enumerate(("a b", "50%", "x=y", "ü", "q?r", "s#t")):
@@ -236,7 +236,7 @@ def test_files_behind_fsspec_are_listed_too(tmp_path):
     check_no_orphan(lake, info)
 
 
-def test_files_that_nobody_can_list_are_told_as_such(lake, info):
+def test_files_that_nobody_can_list_are_reported_as_such(lake, info):
     from fluss_lab.errors import UnsupportedError
     from fluss_lab.lake.iceberg.files.file_locations import files_below
 

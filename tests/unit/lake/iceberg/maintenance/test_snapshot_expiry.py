@@ -256,8 +256,8 @@ def test_a_tag_keeps_what_a_compaction_retired_until_its_time_is_over(lake):
     check_no_orphan(lake, keyed.info)
     keyed.change(rng, 5)
     keyed.round()
-    told = lake.load(keyed.info).current_snapshot().summary["fluss-replay-start"]
-    assert starts(told) == done.replay_starts
+    reported = lake.load(keyed.info).current_snapshot().summary["fluss-replay-start"]
+    assert starts(reported) == done.replay_starts
 
 
 def test_only_buckets_whose_rows_were_dropped_lose_replay(lake):

@@ -138,8 +138,8 @@ def partition_log(info: TableInfo, rng, count, name="a") -> Changelog:
     return log
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_partition_made_again_under_its_name_has_a_log_of_its_own(lake, seed, is_told):
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_partition_made_again_under_its_name_has_a_log_of_its_own(lake, seed, is_reported):
     """A tag keeps files of the first one: they are not the second one's. Even if nobody says any more that it was dropped."""
     rng = random.Random(seed)
     info = lake.table(PARTS, primary_key=["id", "p"], partitioned_by=["p"], buckets=1)
@@ -149,7 +149,7 @@ def test_a_partition_made_again_under_its_name_has_a_log_of_its_own(lake, seed, 
     Upkeep(lake, info).compact()
     assert tags(lake, info)
     check_log(lake, info, {0: first}, {0: first.end}, rng, partition="a")
-    if is_told:
+    if is_reported:
         lake.catalog.drop_partition(info, PartitionInfo(1, "a"))
         assert lake.storage.create_fluss_log_source(info).earliest_offset("a", 0, newest(lake, info)) is None
     else:

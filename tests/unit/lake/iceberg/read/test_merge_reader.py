@@ -213,7 +213,7 @@ def test_a_delete_file_that_is_none_is_refused(lake, info):
         Upkeep(lake, info).rows()
 
 
-def test_a_gone_file_is_told_as_such(lake, info):
+def test_a_gone_file_is_reported_as_such(lake, info):
     appended(lake, info, 2)
     (file,) = state_of(lake, info)[(None, 0)].data
     lake.load(info).io.delete(file.file.file_path)

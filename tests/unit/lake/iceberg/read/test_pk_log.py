@@ -74,7 +74,7 @@ def test_what_expired_is_out_of_range_and_the_rest_is_exact(lake, seed):
         check_log(lake, keyed.info, keyed.logs, keyed.tiered, rng, starts=starts, source=rng.choice([source, None]))
 
 
-def test_a_tag_that_expires_under_a_reader_is_told_and_asking_again_helps(lake):
+def test_a_tag_that_expires_under_a_reader_is_reported_and_asking_again_helps(lake):
     keyed = keyed_lake(lake, properties={"table.datalake.snapshots-min": 1})
     upkeep = Upkeep(lake, keyed.info)
     rng = random.Random(5)
@@ -98,7 +98,7 @@ def test_a_tag_that_expires_under_a_reader_is_told_and_asking_again_helps(lake):
     assert fetched(source, end, keyed.tiered[0], snapshot_id) == expected(keyed.logs[0], end, keyed.tiered[0])
 
 
-def test_a_snapshot_that_is_gone_is_told_by_every_question(lake):
+def test_a_snapshot_that_is_gone_is_reported_by_every_question(lake):
     keyed = keyed_lake(lake)
     keyed.change(random.Random(1), 5)
     wrong = keyed.round() + 1

@@ -25,7 +25,7 @@ def test_the_file_of_a_catalog_that_is_elsewhere_is_not_made_by_a_reader(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["why?", "c#"])
-def test_a_lab_in_a_folder_whose_name_ends_a_location_is_told_what_to_do(tmp_path, name):
+def test_a_lab_in_a_folder_whose_name_ends_a_location_gets_a_remedy(tmp_path, name):
     warehouse = f"file://{tmp_path}/{name}/lab/lake/warehouse"
     with pytest.raises(InvalidPropertyError, match=r"lab in whose folder it is.*without them") as caught:
         CatalogAccess({"type": "sql", "warehouse": warehouse})

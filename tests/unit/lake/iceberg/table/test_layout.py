@@ -145,7 +145,7 @@ def test_properties_that_cannot_be_honoured_are_refused_and_nothing_is_made(lake
         lake.storage.access.load_table(TablePath("db", "t"))
 
 
-def test_a_misspelt_property_is_told_what_it_may_have_meant(lake):
+def test_a_misspelt_property_is_answered_with_what_it_may_have_meant(lake):
     with pytest.raises(InvalidPropertyError, match=r"did you mean 'iceberg\.write\.parquet\.compression-codec'"):
         lake.table(ORDERS, properties={"iceberg.write.parquet.compresion-codec": "gzip"})
     info = lake.table(ORDERS)

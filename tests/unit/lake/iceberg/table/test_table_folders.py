@@ -89,7 +89,7 @@ def test_where_the_catalog_chooses_nothing_is_cleared(rest, way):
     assert files(place) == ["kept.parquet"]
 
 
-def test_who_may_not_make_tables_is_told_so(rest):
+def test_who_may_not_make_tables_learns_it(rest):
     rest.faults = [Fault("create table", 403), Fault("create table", 403)]
     with pytest.raises(AuthenticationError, match=r"create lake table db\.t"):
         RestLake(rest).table(COLUMNS)

@@ -194,7 +194,7 @@ def test_columns_and_lake_come_together(lake_rig):
     assert lake_columns(lake_rig) == ["a", "p", "note", "more", *SYSTEM]
 
 
-def test_a_server_is_told_of_a_table_once_however_many_buckets_it_has(rig):
+def test_a_server_is_notified_of_a_table_once_however_many_buckets_it_has(rig):
     """Its definition and schemas may be a megabyte; 16,000 times that no request could hold."""
     rig.create(partitioned_by=["p"], buckets=4, comment="c" * 4000)
     for number in range(20):
@@ -203,9 +203,9 @@ def test_a_server_is_told_of_a_table_once_however_many_buckets_it_has(rig):
     rig.cluster.restart()
     tablets = rig.cluster.node._coordinator._tablets
     info = rig.cluster.node._coordinator._catalog.table(TablePath("d", "t"))
-    told = tablets._buckets(info, 0, tablets._groups(info.table_id, None))
-    assert len(told) == 80
-    assert [bool(each.table_json) for each in told] == [True] + [False] * 79
-    assert [len(each.schemas) for each in told] == [2] + [0] * 79
-    assert sum(each.ByteSize() for each in told) < 20_000
+    reported = tablets._buckets(info, 0, tablets._groups(info.table_id, None))
+    assert len(reported) == 80
+    assert [bool(each.table_json) for each in reported] == [True] + [False] * 79
+    assert [len(each.schemas) for each in reported] == [2] + [0] * 79
+    assert sum(each.ByteSize() for each in reported) < 20_000
     assert len(rig.buckets(rig.info().table_id)) == 80

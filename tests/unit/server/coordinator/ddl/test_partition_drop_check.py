@@ -314,18 +314,18 @@ def test_many_partitions_are_created_in_one_call_all_or_none(rig):
 def test_servers_hear_of_new_partitions_only(rig, monkeypatch):
     """Else the hundredth partition costs a hundred times the first."""
     rig.create(partitioned_by=["p"], buckets=2)
-    told = []
+    reported = []
     tablets = rig.cluster.node._coordinator._tablets
     real = tablets._buckets
-    monkeypatch.setattr(tablets, "_buckets", lambda *given: [told.append(each) or each for each in real(*given)])
+    monkeypatch.setattr(tablets, "_buckets", lambda *given: [reported.append(each) or each for each in real(*given)])
     for number in range(3):
         rig.create_partition(p=f"v{number}")
-    assert len(told) == 6
+    assert len(reported) == 6
     rig.append(1, "w")
-    assert [each.physical_table_path.partition_name for each in told[6:]] == ["w", "w"]
+    assert [each.physical_table_path.partition_name for each in reported[6:]] == ["w", "w"]
     # A change of the table is for all of them.
     rig.alter(add={"note": "string"})
-    assert len(told) == 8 + 8
+    assert len(reported) == 8 + 8
 
 
 def test_the_limit_of_partitions_names_its_option(tmp_path):

@@ -335,7 +335,7 @@ def test_requests_that_contradict_themselves_are_refused(rig):
 # -- cut off between two steps -----------------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_the_tablet_server_was_not_told_of_is_opened_with_the_next_look_at_the_metadata(rig):
+def test_a_bucket_that_the_tablet_server_was_not_notified_of_is_opened_with_the_next_look_at_the_metadata(rig):
     failpoints.arm("coordinator.ddl.after_commit", "error@1")
     with pytest.raises(errors.InternalError):
         rig.create(buckets=2)

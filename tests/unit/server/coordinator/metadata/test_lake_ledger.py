@@ -138,7 +138,7 @@ def test_what_is_not_said_stays(store):
     assert ledger.snapshot(1).offsets[NO_PARTITION, 0] == TieredOffset(3, 12, 99)
 
 
-def test_never_tiered_and_unknown_snapshots_are_told_apart(store):
+def test_never_tiered_and_unknown_snapshots_are_distinguished(store):
     ledger = LakeLedger(store)
     with pytest.raises(LakeSnapshotNotFoundError, match="never tiered"):
         ledger.require(1, PATH, None)

@@ -67,7 +67,7 @@ def restart(rig):
     rig.cluster.start()
 
 
-def test_the_latest_of_each_bucket_is_told(rig, table_id):
+def test_the_latest_of_each_bucket_is_reported(rig, table_id):
     assert latest(rig) == {0: None, 1: None, 2: None}
     commit(rig, snapshot(table_id, 0, 5))
     commit(rig, snapshot(table_id, 1, 9, retained=(0, 1)))
@@ -177,7 +177,7 @@ def test_a_log_table_has_none(rig):
         latest(rig, "log")
 
 
-def test_the_files_of_a_snapshot_are_told(rig, table_id, tmp_path):
+def test_the_files_of_a_snapshot_are_reported(rig, table_id, tmp_path):
     puts, snapshots = Puts(), store(tmp_path / "kv", bucket=TableBucket(table_id, None, 1))
     puts.put(1, 2, 3)
     commit(rig, write(snapshots, puts.image()))

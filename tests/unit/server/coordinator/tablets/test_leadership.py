@@ -44,7 +44,7 @@ def unreadable(rig: Rig, kind: str, table_id: int) -> Iterator[None]:
             db.execute(mended)
 
 
-def test_a_drop_is_told_though_the_metadata_could_not_be_read_then(rig):
+def test_a_drop_is_reported_though_the_metadata_could_not_be_read_then(rig):
     table_id = rig.create()
     folder = rig.cluster.folder / "tablet" / "data" / f"t{table_id}"
     assert folder.exists()
@@ -54,7 +54,7 @@ def test_a_drop_is_told_though_the_metadata_could_not_be_read_then(rig):
     wait_until(lambda: not folder.exists(), WAIT_S)
 
 
-def test_a_drop_is_told_though_what_follows_it_fails(rig, monkeypatch):
+def test_a_drop_is_reported_though_what_follows_it_fails(rig, monkeypatch):
     """With the next change, not only when the server registers again."""
     table_id = rig.create()
     folder = rig.cluster.folder / "tablet" / "data" / f"t{table_id}"
@@ -72,7 +72,7 @@ def test_a_drop_is_told_though_what_follows_it_fails(rig, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["buckets", "table"])
-def test_a_definition_is_told_though_the_metadata_could_not_be_read_then(rig, kind):
+def test_a_definition_is_reported_though_the_metadata_could_not_be_read_then(rig, kind):
     table_id = rig.create()
     tablets = rig.cluster.node._coordinator._tablets
     with unreadable(rig, kind, table_id):

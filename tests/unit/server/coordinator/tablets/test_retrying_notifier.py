@@ -14,25 +14,25 @@ def test_who_asks_waits_until_it_was_done():
         done.append(1)
         return True
 
-    teller = RetryingNotifier(work)
+    notifier = RetryingNotifier(work)
     for count in range(1, 4):
-        teller.ask(60)
+        notifier.ask(60)
         assert len(done) == count
-    teller.close()
-    teller.ask(60)
+    notifier.close()
+    notifier.ask(60)
     assert len(done) == 3
 
 
 def test_who_asks_does_not_wait_for_one_who_hangs():
     going = threading.Event()
-    teller = RetryingNotifier(lambda: going.wait(60))
+    notifier = RetryingNotifier(lambda: going.wait(60))
     began = time.monotonic()
-    teller.ask(0.05)
+    notifier.ask(0.05)
     assert time.monotonic() - began < 30
     going.set()
-    teller.ask(60)
-    teller.close()
-    teller.join(60)
+    notifier.ask(60)
+    notifier.close()
+    notifier.join(60)
 
 
 def test_what_failed_is_tried_again_without_being_asked():
@@ -46,7 +46,7 @@ def test_what_failed_is_tried_again_without_being_asked():
             raise outcome
         return bool(outcome)
 
-    teller = RetryingNotifier(work)
-    teller.ask(60)
+    notifier = RetryingNotifier(work)
+    notifier.ask(60)
     wait_until(lambda: not outcomes, 60)
-    teller.close()
+    notifier.close()

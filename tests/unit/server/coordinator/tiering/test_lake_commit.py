@@ -178,7 +178,7 @@ def test_a_heartbeat_hears_failures_first_and_gives_out_last(lake_rig):
     assert (found.state, found.last_error, found.failures) == ("Tiering", "boom", 1)
 
 
-def test_states_are_told_as_the_rounds_go(lake_rig):
+def test_states_are_reported_as_the_rounds_go(lake_rig):
     table_id = lake_rig.create(properties=LAKE)
     assert state(lake_rig, table_id).state == "Scheduled"
     assert not lake_rig.ask().HasField("tiering_table")

@@ -136,7 +136,7 @@ def starts(rig) -> dict[int, tuple[int, int]]:
     return {entry.bucket_id: (entry.log_start_offset, entry.log_offset) for entry in rig.snapshot().bucket_snapshots}
 
 
-def test_starts_are_told_kept_and_read_back(lake_rig):
+def test_starts_are_reported_kept_and_read_back(lake_rig):
     table_id = lake_rig.create(buckets=2, properties=LAKE)
     epoch = lake_rig.ask(table_id).tiering_table.tiering_epoch
     both = ({"bucket_id": 0, "log_start_offset": 5, "log_end_offset": 9}, {"bucket_id": 1, "log_end_offset": 4})

@@ -33,7 +33,7 @@ def beat(bench, **tables):
     return answer_heartbeat(request, bench.tiering, NoSessions(), bench.epoch)
 
 
-def told(bench, epoch, **more):
+def reported(bench, epoch, **more):
     return pb.PbHeartbeatReqForTable(table_id=1, coordinator_epoch=bench.epoch, tiering_epoch=epoch, **more)
 
 
@@ -55,7 +55,7 @@ def test_a_round_from_due_to_done(bench):
     assert found["coordinator_lakeTiering_runningTablesCount"] == 1
     bench.clock.advance(1_500)
     stats = pb.PbLakeTieringStats(file_size=4_096, record_count=17)
-    beat(bench, finished_tables=[told(bench, epoch, lake_tiering_stats=stats)])
+    beat(bench, finished_tables=[reported(bench, epoch, lake_tiering_stats=stats)])
     bench.clock.advance(250)
     found = metrics(bench)
     assert found[f"{TABLE}tierDuration"] == 1_500
@@ -68,11 +68,11 @@ def test_failures_add_up_though_a_round_that_ends_well_forgets_them(bench):
     bench.add(1)
     for expected in (1, 2):
         grant = bench.tiering.request(1, None)
-        beat(bench, failed_tables=[told(bench, grant.epoch, error_message="no room")])
+        beat(bench, failed_tables=[reported(bench, grant.epoch, error_message="no room")])
         found = metrics(bench)
         assert (found[f"{TABLE}failures"], found[f"{TABLE}failuresTotal"]) == (expected, expected)
     grant = bench.tiering.request(1, None)
-    beat(bench, finished_tables=[told(bench, grant.epoch)])
+    beat(bench, finished_tables=[reported(bench, grant.epoch)])
     found = metrics(bench)
     assert (found[f"{TABLE}failures"], found[f"{TABLE}failuresTotal"]) == (0, 2)
 
@@ -80,7 +80,7 @@ def test_failures_add_up_though_a_round_that_ends_well_forgets_them(bench):
 def test_a_table_that_goes_takes_its_figures_along(bench):
     bench.add(1)
     grant = bench.tiering.request(1, None)
-    beat(bench, failed_tables=[told(bench, grant.epoch)])
+    beat(bench, failed_tables=[reported(bench, grant.epoch)])
     bench.tiering.remove(1)
     assert f"{TABLE}failuresTotal" not in metrics(bench)
     assert bench.tiering.stats.of(1).failures == 0

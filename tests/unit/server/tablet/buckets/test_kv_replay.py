@@ -305,10 +305,10 @@ def test_what_the_lake_can_not_replay_goes_like_the_rest_of_a_changelog(tmp_path
     tablet.service.snapshot_now(tablet.bucket().id)
     tablet.clock.advance(10**10)
     assert tablet.service.apply_retention() == 0  # the lake holds nothing
-    told = pb.PbNotifyLakeTableOffsetReqForBucket(
+    reported = pb.PbNotifyLakeTableOffsetReqForBucket(
         table_id=tablet.bucket().id.table_id, bucket_id=0, snapshot_id=1, log_start_offset=90, log_end_offset=100
     )
-    tablet.service.set_lake_offsets([told])
+    tablet.service.set_lake_offsets([reported])
     assert tablet.service.apply_retention() > 0
     assert 0 < tablet.bucket().log.start <= 100
 

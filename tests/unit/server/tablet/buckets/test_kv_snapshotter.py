@@ -354,6 +354,6 @@ def test_a_bucket_tells_how_it_is(tablet):
     tablet.put(upserts(0, 5))
     assert not tablet.describe()[0].HasField("kv_snapshot_id")
     take(tablet)
-    told = tablet.describe()[0]
-    assert (told.row_count, told.kv_snapshot_id, told.kv_snapshot_log_offset) == (5, 0, 5)
-    assert told.memory_in_bytes > 0
+    reported = tablet.describe()[0]
+    assert (reported.row_count, reported.kv_snapshot_id, reported.kv_snapshot_log_offset) == (5, 0, 5)
+    assert reported.memory_in_bytes > 0

@@ -113,7 +113,7 @@ def test_a_table_whose_properties_change_is_kept_by_the_new_ones(tmp_path):
     assert tablet.service.apply_retention() == 0
 
 
-def test_a_reader_with_an_old_view_reads_on_or_is_told(tmp_path):
+def test_a_reader_with_an_old_view_reads_on_or_fails(tmp_path):
     clock = MockClock()
     log = open_log(tmp_path, clock, OPTIONS.__class__(1024, 64, False, 10**9))
     for first in range(20):
@@ -188,7 +188,7 @@ def read_all_from_start(log):
         return []
 
 
-def test_writers_are_known_though_the_segments_that_told_of_them_are_gone(tmp_path):
+def test_writers_are_known_though_the_segments_that_named_them_are_gone(tmp_path):
     clock = MockClock()
     log = open_log(tmp_path, clock, OPTIONS.__class__(1000, 256, False, 10**9))
     for sequence in range(20):

@@ -93,10 +93,10 @@ def test_what_is_said_of_the_lake_meanwhile_is_known(tablet, held):
     begun, goes_on, _ = held
     thread = _in_thread(lambda: tablet.open(0))
     assert begun.wait(60)
-    told = pb.PbNotifyLakeTableOffsetReqForBucket(
+    reported = pb.PbNotifyLakeTableOffsetReqForBucket(
         table_id=TABLE_ID, bucket_id=0, snapshot_id=4, log_start_offset=0, log_end_offset=9
     )
-    tablet.service.set_lake_offsets([told])
+    tablet.service.set_lake_offsets([reported])
     goes_on.set()
     thread.join(60)
     wait_until(lambda: tablet.bucket().lake == LakeState(4, 0, 9, -1), timeout_s=60)

@@ -38,10 +38,10 @@ class Damaged:
         self.tablet = tablet.reopen(clean=False)
 
     def tell_lake(self, end):
-        told = pb.PbNotifyLakeTableOffsetReqForBucket(
+        reported = pb.PbNotifyLakeTableOffsetReqForBucket(
             table_id=TABLE_ID, bucket_id=0, snapshot_id=11, log_start_offset=0, log_end_offset=end
         )
-        self.tablet.service.set_lake_offsets([told])
+        self.tablet.service.set_lake_offsets([reported])
 
     def send(self, log_offset, rows, *, part=0):
         request = pb.SendRowsRequest(table_id=TABLE_ID, bucket_id=0, log_offset=log_offset, part=part)

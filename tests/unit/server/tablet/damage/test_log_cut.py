@@ -115,7 +115,7 @@ def _of_another(path):
         (newer, UnsupportedError, "newer version"),
     ],
 )
-def test_what_was_given_up_is_told_or_an_error(tmp_path, damage, kind, text):
+def test_what_was_given_up_is_reported_or_an_error(tmp_path, damage, kind, text):
     tablet = filled(tmp_path)
     give_up(tablet, *flip(segments(tablet)[2], 1), discard=True)
     path = segments(tablet)[0].with_name(log_cut.GIVEN_UP_FILE)

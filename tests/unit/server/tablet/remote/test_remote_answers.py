@@ -62,7 +62,7 @@ def test_the_log_start_of_an_answer_is_that_of_the_cluster(tablet):
 
 
 def test_an_answer_names_a_few_segments_and_the_reader_asks_again(tablet, monkeypatch):
-    monkeypatch.setattr(remote_log, "_SEGMENTS_TOLD_MAX", 2)
+    monkeypatch.setattr(remote_log, "_SEGMENTS_SENT_MAX", 2)
     assert len(place_of(tablet, 0).remote_log_segments) == 2
     assert [record.id for record in held_from(tablet, 0)] == list(range(BATCHES * ROWS))
 
@@ -157,7 +157,7 @@ def test_a_partition_has_its_own_folder_and_goes_with_it(tmp_path):
     assert not (tmp_path / "remote/log/db").exists()
 
 
-def test_a_damaged_index_is_told_by_name_and_hurts_only_its_segment(tablet):
+def test_a_damaged_index_is_reported_by_name_and_hurts_only_its_segment(tablet):
     first = place_of(tablet, 0).remote_log_segments[0]
     (path,) = (remote_folder(tablet) / first.remote_log_segment_id).glob("*.blocks")
     data = path.read_bytes()

@@ -68,8 +68,8 @@ def check_nothing_is_lost(folder, killed):
     tablet = make_tablet(folder, clock, options=options_of(folder), **PROPERTIES)
     described = tablet.describe()[0]
     assert not described.warning
-    told = [line.split() for line in (folder / "acked").read_text().splitlines()]
-    acked_ms, acked = [int(moment) for moment, _ in told], [int(end) for _, end in told]
+    reported = [line.split() for line in (folder / "acked").read_text().splitlines()]
+    acked_ms, acked = [int(moment) for moment, _ in reported], [int(end) for _, end in reported]
     assert described.log_end_offset >= max(acked)
     start = earliest(tablet)
     found = held_from(tablet, start)

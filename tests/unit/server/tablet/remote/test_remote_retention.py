@@ -214,7 +214,7 @@ def test_dropping_what_was_copied_keeps_the_newest_and_the_bound(tmp_path):
     assert log.drop_copied(log.end, 1) == 0
 
 
-def test_writers_are_known_though_the_segments_that_told_of_them_are_only_remote(tmp_path):
+def test_writers_are_known_though_the_segments_that_named_them_are_only_remote(tmp_path):
     from tests.unit.server.tablet.tablet_kit import batch
 
     tablet = make_tablet(tmp_path, table__log__tiered__local_segments="1")

@@ -133,7 +133,7 @@ def test_a_file_of_another_segment_is_not_taken_for_it(damaged):
             base.with_suffix(suffix).write_bytes(data)
 
 
-def test_a_segment_that_is_lost_is_told_by_name_at_the_second_try(damaged):
+def test_a_segment_that_is_lost_is_reported_by_name_at_the_second_try(damaged):
     path = damaged.file(".log")
     aside = path.with_name("aside")
     path.rename(aside)
@@ -151,7 +151,7 @@ def test_a_segment_that_is_lost_is_told_by_name_at_the_second_try(damaged):
     assert held_from(damaged.tablet, 0, damaged.stop) == damaged.written
 
 
-def test_a_folder_that_cannot_be_seen_from_here_is_told_as_such(damaged):
+def test_a_folder_that_cannot_be_seen_from_here_is_reported_as_such(damaged):
     place = type(damaged.place)()
     place.CopyFrom(damaged.place)
     place.remote_log_tablet_dir = "/nowhere/at/all"

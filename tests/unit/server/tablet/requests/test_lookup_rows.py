@@ -384,9 +384,9 @@ def test_lookups_beside_puts_see_whole_rows(tablet):
 def test_a_bucket_is_described_with_its_rows_and_snapshots(tablet):
     tablet.put(upserts(0, 30))
     tablet.delete(4)
-    told = tablet.describe()[0]
-    assert (told.row_count, told.log_end_offset, told.HasField("kv_snapshot_id")) == (29, 31, False)
-    assert told.memory_in_bytes > 0
+    reported = tablet.describe()[0]
+    assert (reported.row_count, reported.log_end_offset, reported.HasField("kv_snapshot_id")) == (29, 31, False)
+    assert reported.memory_in_bytes > 0
     taken = tablet.service.snapshot_now(tablet.bucket().id)
-    told = tablet.describe()[0]
-    assert (told.kv_snapshot_id, told.kv_snapshot_log_offset) == (taken.snapshot_id, 31)
+    reported = tablet.describe()[0]
+    assert (reported.kv_snapshot_id, reported.kv_snapshot_log_offset) == (taken.snapshot_id, 31)
