@@ -14,7 +14,7 @@ from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.process.discovery import Discovery
 from fluss_lab.server.server_metrics import HOST, PATH
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, given_up_lines, table_statuses, troubles_of
 from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
 from fluss_lab.workbench.lab_place import running_connection

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fluss_lab.jobs import Jobs
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.lake_upkeep import TableContext
 
 

@@ -29,9 +29,9 @@ from fluss_lab.tiering.round.round_report import TieringReports
 from fluss_lab.tiering.service.tiering_service import RoundOutcome, TieringService
 from fluss_lab.tiering.task.round_progress import RoundState
 from fluss_lab.workbench import lookup_face
+from fluss_lab.workbench.cards.lab_card import lab_html
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.compute import Compute
-from fluss_lab.workbench.displays import Listing
-from fluss_lab.workbench.lab_display import lab_html
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.lab_tables import LabTables, NewTable

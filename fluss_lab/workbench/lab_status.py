@@ -19,9 +19,10 @@ from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import DISK_USAGE_TIME
 from fluss_lab.model.times import format_moment, format_size
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.displays import Listing, bucket_listing
+from fluss_lab.workbench.cards.lab_card import lab_name
+from fluss_lab.workbench.cards.listing import Listing
+from fluss_lab.workbench.cards.table_listings import bucket_listing
 from fluss_lab.workbench.health.disk_usage import disk_listing, memory_listing
-from fluss_lab.workbench.lab_display import lab_name
 
 _TABLE_COLUMNS: Final = {
     "table": pa.string(),

@@ -35,18 +35,18 @@ from fluss_lab.tiering.round.table_lag import SAMPLES_MAX, LagSample, complete_m
 from fluss_lab.tiering.round.tiering_round import check_cancelled, run_round
 from fluss_lab.tiering.task.round_progress import RoundState
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
-from fluss_lab.workbench.compute import Compute, LateExecutor
-from fluss_lab.workbench.displays import (
+from fluss_lab.workbench.cards.listing import Listing
+from fluss_lab.workbench.cards.round_progress_view import RoundProgress
+from fluss_lab.workbench.cards.table_listings import (
     FILE_COLUMNS,
     SCHEMA_COLUMNS,
     SNAPSHOT_COLUMNS,
-    Listing,
     file_row,
     lag_listing,
     round_listing,
     snapshot_row,
 )
-from fluss_lab.workbench.round_progress_view import RoundProgress
+from fluss_lab.workbench.compute import Compute, LateExecutor
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable

@@ -14,7 +14,7 @@ from fluss_lab.lookup.lookup_options import AUTO, UPDATE_STRATEGY
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.table import Table
 
 if TYPE_CHECKING:

@@ -21,9 +21,11 @@ from fluss_lab.read.changelog.table_diff import Diff
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.read.union.scan import Scan
-from fluss_lab.workbench.displays import Listing, bucket_listing, known_columns, table_html, table_text
+from fluss_lab.workbench.cards.listing import Listing
+from fluss_lab.workbench.cards.round_progress_view import write_waiting
+from fluss_lab.workbench.cards.table_card import known_columns, table_html, table_text
+from fluss_lab.workbench.cards.table_listings import bucket_listing
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep, TableContext, to_spark
-from fluss_lab.workbench.round_progress_view import write_waiting
 from fluss_lab.workbench.table_plot import TablePlot
 
 if TYPE_CHECKING:

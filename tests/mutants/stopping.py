@@ -170,7 +170,7 @@ STOPPING = (
         ("tests/unit/tiering/maintenance/test_manual_maintenance.py::test_what_was_committed_before_the_restart_stays_and_is_reported",),
     ),
     Mutant(
-        "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/displays.py",
+        "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/cards/table_card.py",
         "    except Exception as error:  # what is shown must not fail\n",
         "    except ValueError as error:\n",
         (f"{IN_LAB}::test_what_is_dropped_or_closed_is_shown_all_the_same",),

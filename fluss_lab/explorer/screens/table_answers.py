@@ -28,8 +28,8 @@ from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
 from fluss_lab.model.times import format_duration, parse_moment, zone_text
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.displays import bucket_listing
-from fluss_lab.workbench.table_facts import TableFacts, table_facts
+from fluss_lab.workbench.cards.table_facts import TableFacts, table_facts
+from fluss_lab.workbench.cards.table_listings import bucket_listing
 
 #: Buckets that a view draws; of more, sums.
 BUCKETS_MAX: Final = 400

@@ -15,7 +15,7 @@ from fluss_lab.explorer.texts import code_lines
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.model.times import parse_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.displays import tiering_states
+from fluss_lab.workbench.cards.table_facts import tiering_states
 from fluss_lab.workbench.health.tiering_findings import tiering_troubles
 
 #: Rounds that are shown.

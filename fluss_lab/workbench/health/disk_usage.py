@@ -28,7 +28,7 @@ from fluss_lab.server import cluster
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE
 from fluss_lab.server.folder.disk_reserve import RESERVE_FILE
 from fluss_lab.server.folder.remote_storage import KV, LOG, remote_root
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 
 DISK_COLUMNS: Final = {
     "store": pa.string(), "server": pa.int32(), "bytes": pa.int64(), "files": pa.int64(), "complete": pa.bool_(),

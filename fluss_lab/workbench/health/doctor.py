@@ -45,7 +45,7 @@ from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_process import LOG_FILE
 from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
 from fluss_lab.storage.file_store import ObjectPath, Place
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_lines, table_statuses
 from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
 from fluss_lab.workbench.lab_place import running_connection

@@ -32,7 +32,7 @@ from fluss_lab.read.union.scan import Scan
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.service.tiering_service import TieringService
 from fluss_lab.workbench import Lab, Table
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.table_plot import TablePlot
 from tests.unit.jobs.job_kit import write_notebook
 from tests.unit.jobs.test_job_store import make_run

@@ -6,7 +6,7 @@ from fluss_lab.model import TableBucket, TablePath
 from fluss_lab.tiering.round.split_generator import TieringLogSplit
 from fluss_lab.tiering.task.round_progress import BucketProgress, RoundMeter, RoundState
 from fluss_lab.tiering.task.tiering_task import TaskNews
-from fluss_lab.workbench.round_progress_view import RoundProgress, progress_html
+from fluss_lab.workbench.cards.round_progress_view import RoundProgress, progress_html
 
 PATH = TablePath("db", "t")
 

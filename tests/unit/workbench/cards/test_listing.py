@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from fluss_lab.display import html_table
-from fluss_lab.workbench.displays import Listing
+from fluss_lab.workbench.cards.listing import Listing
 
 EVIL = "<img src=x onerror=alert(1)>"
 ROWS = [

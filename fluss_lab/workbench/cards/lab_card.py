@@ -16,7 +16,7 @@ from fluss_lab.errors import TableNotFoundError
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_size, zone_text
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.table_facts import TableFacts, table_facts
+from fluss_lab.workbench.cards.table_facts import TableFacts, table_facts
 
 #: A person looks at a card, and does not wait for it: tables beyond are not asked.
 _LOOK_S: Final = 1.0

@@ -7,7 +7,7 @@ from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model import LakeOffset, TablePath
 from fluss_lab.tiering.round.round_report import TieringReport, TieringReports
 from fluss_lab.tiering.round.table_lag import LagSample
-from fluss_lab.workbench.table_pictures import (
+from fluss_lab.workbench.cards.table_pictures import (
     Band,
     _sum_bands,
     files_picture,

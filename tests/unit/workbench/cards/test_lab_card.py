@@ -25,9 +25,9 @@ from fluss_lab.tiering.round.round_report import (
 from fluss_lab.tiering.round.table_lag import TableLag
 from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableStatus, Throughput
 from fluss_lab.tiering.task.round_progress import BucketProgress, RoundState
-from fluss_lab.workbench.displays import Listing
-from fluss_lab.workbench.lab_display import lab_html
-from fluss_lab.workbench.round_progress_view import progress_html
+from fluss_lab.workbench.cards.lab_card import lab_html
+from fluss_lab.workbench.cards.listing import Listing
+from fluss_lab.workbench.cards.round_progress_view import progress_html
 from tests.unit.display.card_rules import HOSTILE, IDS, IMAGE, check, check_card
 from tests.unit.workbench.lab_kit import LAKE, rows, tier
 

@@ -149,3 +149,14 @@ def _records(known: list[KnownBucket], lake: LakeSnapshot | None) -> tuple[int, 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def tiering_states(connection: Connection, what: str) -> dict[str, pb.PbTieringState]:
+    """Return what the coordinator says of the tiering of each table, by path. It is not waited for.
+
+    Raises:
+        UnavailableError: It is away.
+    """
+    coordinator = connection.coordinator(connection.attempts(what, 0))
+    described = coordinator.describe_cluster(pb.DescribeClusterRequest())
+    return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in described.tiering_states}
