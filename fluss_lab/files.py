@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -13,6 +15,11 @@ from typing import Any, Final
 
 #: Bytes of a file copied at once.
 _COPIED_BYTES: Final = 4 << 20
+#: Of Linux's ``renameat2``: the paths are of the working folder, and each gets what the other has.
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+#: What it says where kernel or file system cannot.
+_NO_EXCHANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
 
 
 def fsync_file(fd: int) -> None:
@@ -139,6 +146,36 @@ def replace(source: Path, target: Path) -> None:
     """Rename a file over another in the same folder, or a folder to a name that is free there, durably."""
     os.replace(source, target)
     fsync_folder(target.parent)
+
+
+def exchange(source: Path, target: Path) -> None:
+    """Give two folders in the same folder each other's name, durably: both names are there all the time.
+
+    Where the system cannot do that at once (Linux can, on the usual file systems), a process that is killed in the middle
+    leaves what the target was as the source's name with ``.old``; a failure leaves both as they were.
+    """
+    if not _exchange_at_once(source, target):
+        before = source.with_name(f"{source.name}.old")
+        os.replace(target, before)
+        try:
+            os.replace(source, target)
+        except BaseException:
+            os.replace(before, target)
+            raise
+        os.replace(before, source)
+    fsync_folder(target.parent)
+
+
+def _exchange_at_once(source: Path, target: Path) -> bool:
+    """Exchange two names in one step; return False where the system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_EXCHANGE) == 0:
+        return True
+    if (code := ctypes.get_errno()) in _NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(source), None, str(target))
 
 
 def move(source: Path, target: Path) -> None:

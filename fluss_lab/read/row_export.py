@@ -293,11 +293,20 @@ def _removed_on_failure(temporary: Path, target: Path) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
+    """Remove what was written, by the names that were given: to list a folder takes a descriptor, which there may be none of."""
     with suppress(OSError):  # the error that ended the write says more
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
+        if not path.is_dir():
             path.unlink(missing_ok=True)
+            return
+        number = 0
+        while (part := _part(path, number)).exists():
+            part.unlink()
+            number += 1
+        path.rmdir()
+
+
+def _part(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:05}.parquet"
 
 
 def _put(temporary: Path, target: Path) -> None:
@@ -305,10 +314,8 @@ def _put(temporary: Path, target: Path) -> None:
     if not target.is_dir():
         files.replace(temporary, target)
         return
-    before = target.with_name(f"{temporary.name}.old")
-    files.replace(target, before)
-    files.replace(temporary, target)
-    shutil.rmtree(before, ignore_errors=True)
+    files.exchange(temporary, target)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_file(schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: Path) -> int:
@@ -327,8 +334,7 @@ def _write_folder(rows: RowsRead, folder: Path, rows_per_file: int | None) -> in
     total, number = 0, 0
     pieces = _Pieces(rows.to_batches(ROW_GROUP_ROWS))
     while number == 0 or pieces.has_more():
-        part = folder / f"part-{number:05}.parquet"
-        total += _write_file(rows.schema, pieces.take(rows_per_file), part)
+        total += _write_file(rows.schema, pieces.take(rows_per_file), _part(folder, number))
         number += 1
     files.fsync_folder(folder)
     return total

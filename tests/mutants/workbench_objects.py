@@ -202,6 +202,12 @@ _EXPORTS = (
         "    path.stat()\n",
         (f"{IN_EXPORT}::test_a_full_disk_leaves_nothing",),
     ),
+    Mutant(
+        "exports_replace_a_folder_in_two_steps", "P1", EXPORT,
+        "    files.exchange(temporary, target)\n    shutil.rmtree(temporary, ignore_errors=True)\n",
+        "    shutil.rmtree(target)\n    files.replace(temporary, target)\n",
+        (f"{IN_EXPORT}::test_a_folder_is_there_all_the_time_that_it_is_replaced",),
+    ),
 )  # fmt: skip
 
 #: What is shown is text, and nothing of progress is kept.

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fluss_lab import files
 from fluss_lab.files import (
     create_atomic,
+    exchange,
     fsync_file,
     fsync_folder,
     fsync_path,
@@ -110,3 +112,27 @@ def test_of_many_that_make_one_file_one_succeeds_and_nobody_sees_half_of_it(tmp_
     assert path.read_bytes() == bytes([made.index(True)]) * 100_000
     assert list(tmp_path.iterdir()) == [path]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("can_at_once", [True, False])
+def test_two_folders_get_each_others_name(tmp_path, monkeypatch, can_at_once):
+    if not can_at_once:
+        monkeypatch.setattr(files, "_RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    exchange(tmp_path / "new", tmp_path / "old")
+    assert {name: (tmp_path / name / "file").read_text() for name in os.listdir(tmp_path)} == {
+        "new": "old",
+        "old": "new",
+    }
+
+
+@pytest.mark.parametrize("can_at_once", [True, False])
+def test_names_that_cannot_be_exchanged_stay(tmp_path, monkeypatch, can_at_once):
+    if not can_at_once:
+        monkeypatch.setattr(files, "_RENAME_EXCHANGE", 1 << 20)
+    (tmp_path / "old").mkdir()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "new", tmp_path / "old")
+    assert os.listdir(tmp_path) == ["old"]

@@ -2,10 +2,12 @@
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -253,6 +255,49 @@ def test_memory_is_of_a_row_group(tmp_path):
     pieces = row_export._Pieces(rows.to_batches(100))
     next(pieces.take(10))
     assert rows.yielded == 1
+
+
+def test_a_folder_is_there_all_the_time_that_it_is_replaced(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    write_parquet(Rows(25), out)
+    seen = []
+    for step in ("replace", "open"):  # between two of these a process may be killed
+        real = getattr(os, step)
+
+        def look(*given, real=real, **named):
+            seen.append(out.is_dir())
+            return real(*given, **named)
+
+        monkeypatch.setattr(os, step, look)
+    write_parquet(Rows(7), out, rows_per_file=3, overwrite=True)
+    assert seen
+    assert all(seen)
+    assert ids_of(out) == list(range(7))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_nothing_is_left_where_a_process_has_too_many_files_open(tmp_path):
+    held = []
+
+    class Greedy(Rows):
+        def to_batches(self, rows_max):
+            for number, batch in enumerate(super().to_batches(rows_max)):
+                yield batch
+                if number == 3:
+                    with suppress(OSError):
+                        while True:
+                            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        with pytest.raises(errors.StorageError, match="Too many open files; nothing was left there"):
+            write_parquet(Greedy(95), tmp_path / "out", rows_per_file=10)
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_process_leaves_no_file_of_that_name(tmp_path):
