@@ -235,6 +235,12 @@ KEEPING = (
         (f"{IN_WRITERS}::test_a_retry_is_answered_with_the_first_offsets",),
     ),
     Mutant(
+        "writers_forgotten_by_a_step_of_the_clock", "P1", "fluss_lab/server/tablet/log/batch_admission.py",
+        "                writer.idle_since_ms = now_ms\n",
+        "                old.append(writer_id)\n",
+        (f"{IN_WRITERS}::test_a_step_of_the_clock_is_no_idleness",),
+    ),
+    Mutant(
         "gaps_between_batches_let_pass", "P1", "fluss_lab/server/tablet/log/batch_admission.py",
         "if sequence != expected:",
         "if sequence < expected:",

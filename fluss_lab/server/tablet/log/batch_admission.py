@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from fluss_lab.clock import Clock
 from fluss_lab.errors import (
     ConflictError,
     CorruptDataError,
@@ -30,6 +31,9 @@ BATCHES_KEPT: Final = 5
 SEQUENCE_MAX: Final = 2**31 - 1
 #: Writers remembered in one bucket: 500 bytes each in memory, 150 in the checkpoint, so 5 MB and 1.5 MB at most.
 WRITERS_MAX: Final = 10_000
+#: A writer is forgotten so long after it was first found idle, by the clock that never steps: one that the wall clock's step
+#: makes look idle may still send a batch again, and one whose first batch that is would have it twice.
+FORGET_DELAY_MS: Final = 3_600_000
 #: A sequence further ahead than this is one that lies behind: sequences begin again at 0 after the largest int32.
 _AHEAD_MAX: Final = (SEQUENCE_MAX + 1) // 2
 
@@ -50,8 +54,11 @@ class WrittenBatch(NamedTuple):
 
 @dataclass(slots=True)
 class _Writer:
+    """What is known of a writer, and since when it was found idle: by the monotonic clock of this process."""
+
     used_ms: int
     batches: list[WrittenBatch]
+    idle_since_ms: int | None = None
 
 
 def following(sequence: int) -> int:
@@ -93,7 +100,7 @@ class WriterStates:
                 del self._writers[next(iter(self._writers))]
         # Taken out and put back: the dict is in the order of last use.
         self._writers[writer_id] = writer
-        writer.used_ms = used_ms
+        writer.used_ms, writer.idle_since_ms = used_ms, None
         writer.batches.append(batch)
         if len(writer.batches) > BATCHES_KEPT:
             del writer.batches[0]
@@ -111,9 +118,20 @@ class WriterStates:
         everyone = sorted({**merged, **self._writers}.items(), key=lambda item: item[1].used_ms)
         self._writers = dict(everyone[-WRITERS_MAX:])
 
-    def expire(self, before_ms: int) -> int:
-        """Forget writers whose last batch is older than a time; return how many."""
-        old = [writer_id for writer_id, writer in self._writers.items() if writer.used_ms < before_ms]
+    def expire(self, clock: Clock, idle_ms: int) -> int:
+        """Forget writers whose last batch is older than so long, and was when it was looked before; return how many.
+
+        A single look could not tell idleness from a step of the clock.
+        """
+        before_ms, now_ms = clock.now_ms() - idle_ms, clock.monotonic_ms()
+        old = []
+        for writer_id, writer in self._writers.items():
+            if writer.used_ms >= before_ms:
+                writer.idle_since_ms = None
+            elif writer.idle_since_ms is None:
+                writer.idle_since_ms = now_ms
+            elif now_ms - writer.idle_since_ms >= min(idle_ms, FORGET_DELAY_MS):
+                old.append(writer_id)
         for writer_id in old:
             del self._writers[writer_id]
         return len(old)
@@ -304,9 +322,9 @@ class Admission:
             if self._waiters:
                 self._changed.notify_all()
 
-    def expire(self, before_ms: int) -> int:
-        """Forget the writers idle since before a time; return how many."""
-        return self._writers.expire(before_ms)
+    def expire(self, clock: Clock, idle_ms: int) -> int:
+        """Forget the writers that are idle for so long, as `WriterStates.expire` finds them; return how many."""
+        return self._writers.expire(clock, idle_ms)
 
     def adopt(self, older: WriterStates) -> None:
         """Take in batches that are older than those known."""

@@ -399,7 +399,7 @@ class BucketLog:
 
     def _checkpoint(self, *, durable: bool) -> None:
         with self._changed:
-            self._admission.expire(self._clock.now_ms() - self._options.writer_expiration_ms)
+            self._admission.expire(self._clock, self._options.writer_expiration_ms)
             drafts = [(segment, segment.draft()) for segment in self.segments.held]
             writers, floor_ms, written = self._admission.snapshot(), self.floor_ms, self.written_bytes
             self._checkpoints.is_wanted = False

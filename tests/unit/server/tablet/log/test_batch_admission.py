@@ -96,12 +96,35 @@ def test_an_idle_writer_is_forgotten(tmp_path):
     clock.advance(OPTIONS.writer_expiration_ms)
     log.checkpoint(durable=False)
     append(log, 1, 1, writer_id=4, sequence=1)  # idle just not long enough
-    clock.advance(OPTIONS.writer_expiration_ms + 1)
-    append(log, 2, 1)
-    log.checkpoint(durable=False)
+    for _ in range(2):
+        clock.advance(OPTIONS.writer_expiration_ms + 1)
+        append(log, log.end, 1)
+        log.checkpoint(durable=False)
     with pytest.raises(OutOfOrderSequenceError, match="not known"):
         append(log, 3, 1, writer_id=4, sequence=2)
-    assert append(log, 3, 1, writer_id=4, sequence=0).base_offset == 3
+    assert append(log, 3, 1, writer_id=4, sequence=0).base_offset == 4
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_step_of_the_clock_is_no_idleness(tmp_path, restart):
+    """A writer's first batch, sent again, would else be taken for that of a new writer, and be there twice."""
+    clock = MockClock()
+    log = open_log(tmp_path, clock)
+    append(log, 0, 1, writer_id=4, sequence=0)
+    clock.set_wall(clock.now_ms() + 100 * OPTIONS.writer_expiration_ms)
+    for _ in range(3):
+        log.checkpoint(durable=False)
+        if restart:
+            log.close()
+            log = open_log(tmp_path, clock)
+        clock.advance(OPTIONS.writer_expiration_ms // 4)
+    assert append(log, 0, 1, writer_id=4, sequence=0).base_offset == 0
+    assert log.end == 1
+    # What it did then counts: it is not idle from the step on.
+    append(log, 1, 1, writer_id=4, sequence=1)
+    clock.advance(OPTIONS.writer_expiration_ms)
+    log.checkpoint(durable=False)
+    assert append(log, 2, 1, writer_id=4, sequence=2).base_offset == 2
 
 
 def test_a_batch_waits_for_its_predecessor(tmp_path):
