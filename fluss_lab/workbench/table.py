@@ -208,7 +208,8 @@ class Table:
             keys: Rows, or just their key columns, in any form that `append` takes.
 
         Raises:
-            UnsupportedError: It is a log table, or one that forbids deletes.
+            UnsupportedError: It is a log table, or one that forbids deletes; or a key is of a partition that was dropped and
+                whose rows the lake keeps.
             InvalidRecordError: The keys do not fit; the text says where. Nothing was deleted.
             ServerUnavailableError: No server answered in time. Rows may have been deleted.
         """

@@ -17,6 +17,7 @@ IN_DROPPED = "tests/unit/read/test_dropped_partitions.py"
 IN_UNKNOWN = "tests/unit/client/write/test_older_writers.py"
 IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_manager.py"
 
+_KEPT = f"{IN_DROPPED}::test_rows_that_only_the_lake_has_are_not_said_to_be_deleted"
 _WAITS = f"{IN_DEPARTURES}::test_retention_waits_until_the_lake_holds_every_bucket"
 _BETWEEN = f"{IN_DEPARTURES}::test_no_append_comes_between_the_check_and_the_drop"
 _BACK = f"{IN_CLOCK}::test_a_clock_set_back_brings_nothing_back"
@@ -141,5 +142,17 @@ RETENTION = (
         "            if past and not _is_past(info, name, self._clock.now_ms()):\n",
         "            if False:\n",
         (f"{IN_CLOCK}::test_a_partition_that_an_alteration_kept_is_not_dropped_by_a_look_that_began_before",),
+    ),
+    Mutant(
+        "deletes_of_what_only_the_lake_has_said_to_be_done", "P4", "fluss_lab/client/write/table_writer.py",
+        "        if not create:\n            check_absence",
+        "        if create:\n            check_absence",
+        (f"{_KEPT}[before]",),
+    ),
+    Mutant(
+        "deletes_of_what_only_the_lake_has_done_meanwhile", "P4", "fluss_lab/client/write/batch_sender.py",
+        "self._kept_error(batch, name) or error",
+        "error",
+        (f"{_KEPT}[meanwhile]",),
     ),
 )  # fmt: skip

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.write.bucket_queue import WriteBatch
+from fluss_lab.client.write.kept_partitions import check_absence
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, RecordAccumulator
 from fluss_lab.client.write.write_requests import Refusal, WriteAnswer, WriteKind, shares_of
 from fluss_lab.errors import (
@@ -32,6 +33,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.interrupts import Held, join_threads
 from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.model.changes import ChangeType
 from fluss_lab.records import encode
 
 if TYPE_CHECKING:
@@ -192,10 +194,20 @@ class BatchSender:
         except FlussError as failed:
             return failed
         if again is None or again.partition_id == batch.queue.bucket.partition_id:
-            return error
+            return self._kept_error(batch, name) or error
         return ConflictError(
             f"{error}; it was dropped and made again meanwhile, and nothing was done in the new one: do it again"
         )
+
+    def _kept_error(self, batch: WriteBatch, name: str) -> FlussError | None:
+        """Return why rows are not deleted whose partition is gone from the cluster; None when nothing is left of them."""
+        if all(piece.change is not ChangeType.DELETE for piece in batch.pieces):
+            return None
+        try:
+            check_absence(self._connection, self._info, {name}, "its rows stay")
+        except FlussError as kept:
+            return kept
+        return None
 
     def _add_servers(self, servers: Iterable[int]) -> None:
         """Start threads for every server that holds a bucket, so that none waits for another."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import BatchSender
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
+from fluss_lab.client.write.kept_partitions import check_absence
 from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
@@ -342,7 +343,7 @@ class TableWriter:
         runs = self._prepare().route(batches)
         rows = sum(batch.num_rows for batch in batches)
         partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
-        # Rows to delete in a partition that does not exist are not there.
+        # Rows to delete in a partition that neither cluster nor lake has are not there.
         present = [run for run in runs if run.partition is None or run.partition in partitions]
         pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
         write = WriteCall(future, rows, started, len(pieces))
@@ -426,6 +427,8 @@ class TableWriter:
         if not names <= known.keys():
             known = self._connection.partitions(self._info)
         missing = sorted(names - known.keys())
+        if not create:
+            check_absence(self._connection, self._info, set(missing), f"delete in {self._info.path}")
         if not missing or not create:
             return known
         if not self._creates_partitions:

@@ -88,7 +88,8 @@ class UpsertWriter(TableWriter):
                 columns are looked at.
 
         Raises:
-            UnsupportedError: The table forbids deletes (``table.delete.behavior``).
+            UnsupportedError: The table forbids deletes (``table.delete.behavior``); or a key is of a partition that was
+                dropped from the cluster and kept in the lake, whose rows nothing deletes but its drop from there.
             InvalidRecordError, InvalidPartitionError: The keys cannot be; the text names column, row and value.
             ServerUnavailableError: A partition or writer id was needed, and no server answered.
             FlussError: An earlier call failed with it, and nobody has read its future; nothing of this one was queued.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fluss_lab.client import Connection
 from fluss_lab.errors import (
     FlussError,
     LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     PartitionNotFoundError,
+    UnsupportedError,
     UntieredRecordsError,
 )
 from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
@@ -172,3 +174,30 @@ def test_a_lake_snapshot_from_before_a_partition_went_from_the_lake_too(table):
 def maintained(table, action, ahead_ms):
     storage, executor = table.connection.lake_storage(), LocalTieringExecutor()
     maintain_by_hand(table.connection, storage, executor, action, table.info.table_id, ahead_ms=ahead_ms)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
+def test_rows_that_only_the_lake_has_are_not_said_to_be_deleted(make_keyed, meanwhile):
+    table = make_keyed(partitioned=True)
+    write(table, A)
+    write(table, B)
+    table.tier()
+    others = table.reader().scan(["id"], partitions=[B]).to_arrow()["id"].to_pylist()
+    keys = [{"id": each, "month": A} for each in range(10)]
+    with table.connection.upsert_writer(table.path) as writer:
+        if meanwhile:
+            # The writer knows the partition, and learns from its server that it is gone.
+            writer.delete([{"id": 10**6, "month": A}]).result()
+            with Connection(lambda: table.cluster.address) as stranger:
+                stranger.admin().drop_partition(table.path, {"month": A})
+            with pytest.raises(UnsupportedError, match=r"'2013-01' was dropped.*still read from the lake.*nothing was"):
+                writer.delete(keys).result()
+        else:
+            drop(table, A)
+        for gone in (keys, [*keys, {"id": others[0], "month": B}]):
+            with pytest.raises(UnsupportedError, match=r"'2013-01' was dropped.*still read from the lake.*nothing was"):
+                writer.delete(gone).result()
+        assert rows(table) == 20
+        drop(table, A, lake=True)
+        assert writer.delete(keys).result().rows == 10
+        assert rows(table) == 10
