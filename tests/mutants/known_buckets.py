@@ -108,6 +108,24 @@ KNOWN_BUCKETS = (
         (f"{IN_GAPS}::test_both_sides_of_a_gap_are_read",),
     ),
     Mutant(
+        "keyed_rows_behind_a_gap_given_for_those_before", "P11", "fluss_lab/read/moment/read_point_choice.py",
+        "<= local_start and not bucket.holds_from(bucket.lake_end)",
+        "<= local_start and not bucket.holds_from(bucket.end)",
+        ("tests/unit/read/union/test_keyed_boundaries.py::test_a_time_within_the_gap_behind_a_lake_that_was_switched_off_is_refused",),
+    ),
+    Mutant(
+        "changes_since_a_time_within_a_gap_without_the_gap", "P11", "fluss_lab/read/changelog/offset_ranges.py",
+        " or (known is not None and _follows_gap(source, state, known, each.stop))",
+        "",
+        (f"{IN_GAPS}::test_what_happened_from_a_time_within_a_gap_on_is_refused",),
+    ),
+    Mutant(
+        "empty_log_taken_for_one_where_nothing_happened", "P11", "fluss_lab/read/changelog/offset_ranges.py",
+        "next_ms = last_time(state, each) if answer.timestamp_ms is None",
+        "next_ms = -1 if answer.timestamp_ms is None",
+        (f"{IN_GAPS}::test_a_log_that_is_empty_by_now_does_not_say_that_nothing_happened",),
+    ),
+    Mutant(
         "unsaid_start_in_the_lake_passed_over", "P11", "fluss_lab/client/cluster/bucket_status.py",
         "return self.lake_end_offset is not None and self.lake_start_offset is None",
         "return False",

@@ -25,8 +25,8 @@ from fluss_lab.read.moment.log_retention import (
     too_early,
 )
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.read.moment.read_point_choice import snapshot_moment
-from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, known_start
+from fluss_lab.read.moment.read_point_choice import last_time, snapshot_moment
+from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, known_start, surely_holds
 from fluss_lab.read.moment.time_seek import Seek
 
 EARLIEST = "earliest"
@@ -168,7 +168,7 @@ def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[Bu
 
 
 def ranges_between(
-    source: TableSource, wanted: Mapping[TableBucket, tuple[int, int]], what: str, unsure: Collection[TableBucket] = ()
+    source: TableSource, wanted: Mapping[TableBucket, tuple[int, int]], what: str, edges: Collection[ReadPoint] = ()
 ) -> list[LogRange]:
     """Return ranges of offsets ``[start, stop)``, by partition name and bucket; empty ones are left out.
 
@@ -176,25 +176,44 @@ def ranges_between(
         source: The table.
         wanted: By bucket.
         what: What is in them, for messages.
-        unsure: Buckets of which records before the start may belong to what was asked for: see `unsure_buckets`.
+        edges: The points that the ranges lead from and to: see `_unsure_buckets`.
 
     Raises:
         OffsetOutOfRangeError: Some are not held any more, or not written yet.
         PartitionNotFoundError: A bucket is gone with its partition.
     """
-    return source.answer(lambda state: _check_ranges(source, state, wanted, what, unsure))
+    return source.answer(lambda state: _check_ranges(source, state, wanted, what, edges))
 
 
-def unsure_buckets(source: TableSource, point: ReadPoint) -> frozenset[TableBucket]:
-    """Return the buckets that a read point may have put too late: nothing that is held was as old as its time.
+def _unsure_buckets(source: TableSource, state: TableState, point: ReadPoint) -> frozenset[TableBucket]:
+    """Return the buckets that a read point may have put too late: the record before its stop is gone, and with it its time.
 
-    A log table of which records are gone for good has no time of those. (Of a primary-key table there is no
-    read point then.)
+    Those are of log tables. (Of a primary-key table there is no read point then.)
     """
     if not (source.info.is_log_table and point.as_of):
         return frozenset()
-    late = [each for each in point.buckets if 0 < each.start == each.stop]
-    return frozenset(TableBucket(point.table_id, each.partition_id, each.bucket) for each in late)
+    found = set()
+    for each in point.buckets:
+        bucket = TableBucket(point.table_id, each.partition_id, each.bucket)
+        known = state.by_bucket.get(bucket)
+        if known is not None and not known.is_known:
+            known = None
+        if known is not None and each.stop == known.end and last_time(state, known) <= point.moment_ms:
+            continue  # all records are from before
+        if 0 < each.start == each.stop or (known is not None and _follows_gap(source, state, known, each.stop)):
+            found.add(bucket)
+    return frozenset(found)
+
+
+def _follows_gap(source: TableSource, state: TableState, bucket: BucketState, offset: int) -> bool:
+    """Return whether records before an offset are held, but not the one right before it."""
+    if not bucket.lake_end or state.snapshot is None:
+        return False
+    joins = offset <= bucket.lake_end or bucket.is_dropped or surely_holds(bucket, bucket.lake_end)
+    if joins and state.snapshot.starts.get(bucket.bucket, 0) == 0:
+        return False
+    ranges = held_ranges(source, state, bucket)
+    return any(stop < offset for _, stop in ranges) and not any(start < offset <= stop for start, stop in ranges)
 
 
 def _check_ranges(
@@ -202,7 +221,7 @@ def _check_ranges(
     state: TableState,
     wanted: Mapping[TableBucket, tuple[int, int]],
     what: str,
-    unsure: Collection[TableBucket],
+    edges: Collection[ReadPoint],
 ) -> list[LogRange]:
     low, known = _log_starts(source, state), {each.bucket for each in state.buckets}
     if gone := [bucket for bucket, (start, stop) in wanted.items() if start < stop and bucket not in known]:
@@ -210,6 +229,7 @@ def _check_ranges(
             f"table {source.info.path}: bucket {gone[0]} was dropped, with its partition and all of its rows: {what} are not "
             "available there"
         )
+    unsure = {bucket for edge in edges for bucket in _unsure_buckets(source, state, edge)}
     found, lost = [], []
     for bucket in state.buckets:
         start, stop = wanted.get(bucket.bucket, (0, 0))
@@ -339,7 +359,7 @@ def _resolve(source: TableSource, state: TableState, edge: Any, low: Mapping[Buc
     if isinstance(edge, ReadPoint):
         source.check_table(edge.path, edge.table_id, edge.created_ms, "read point")
         edge.check_known()
-        late = unsure_buckets(source, edge)
+        late = _unsure_buckets(source, state, edge)
         return _Edge(
             _of_these(state, [(each.partition, each.partition_id, each.bucket, each.stop) for each in edge.buckets]),
             frozenset(each.key for each in state.buckets if each.bucket in late),
@@ -365,7 +385,7 @@ def _by_time(source: TableSource, state: TableState, moment_ms: int, low: Mappin
         first = low.get(each.key, 0)
         if first and answer.offset <= first and not _is_first(source, state, each, answer.offset, first):
             # The record before is gone, and with it the knowledge of its time: up to that of the next one it may count.
-            next_ms = _lake_time(state, each) if answer.timestamp_ms is None else answer.timestamp_ms
+            next_ms = last_time(state, each) if answer.timestamp_ms is None else answer.timestamp_ms
             if moment_ms <= next_ms:
                 back.add(each.key)
     return _Edge({key: answer.offset for key, answer in answers.items()}, frozenset(back), checked=False)
@@ -376,12 +396,6 @@ def _is_first(source: TableSource, state: TableState, bucket: BucketState, offse
     if offset >= low:
         return False
     return any(start < offset < stop or offset == start == 0 for start, stop in held_ranges(source, state, bucket))
-
-
-def _lake_time(state: TableState, bucket: BucketState) -> int:
-    """Return the time of the last record that went to the lake, though it cannot be replayed; -1 when it is not known."""
-    offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
-    return -1 if offset is None else offset.max_timestamp_ms
 
 
 def _named_offsets(given: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:

@@ -24,7 +24,7 @@ from fluss_lab.read.changelog.changelog import (
     read_changes,
 )
 from fluss_lab.read.changelog.net_changes import NetChange, net_change, no_records
-from fluss_lab.read.changelog.offset_ranges import ranges_between, unsure_buckets
+from fluss_lab.read.changelog.offset_ranges import ranges_between
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.records import LogRecords, concat_records
@@ -203,10 +203,10 @@ def parts_between(source: TableSource, before: ReadPoint, after: ReadPoint) -> l
     edges = {bucket: (stops[0].get(bucket, 0), stops[1].get(bucket, 0)) for bucket in {**stops[0], **stops[1]}}
     wanted = {bucket: (min(edge), max(edge)) for bucket, edge in edges.items()}
     what = f"the changes between {before!r} and {after!r}"
-    unsure = unsure_buckets(source, before) | unsure_buckets(source, after) if before != after else frozenset()
+    points = (before, after) if before != after else ()
     return [
         (part, edges[part.bucket][0] < edges[part.bucket][1])
-        for part in divide(source, ranges_between(source, wanted, what, unsure), looks=False)
+        for part in divide(source, ranges_between(source, wanted, what, points), looks=False)
     ]
 
 

@@ -230,7 +230,9 @@ def gap_error(source: TableSource, gap: Gap) -> OffsetOutOfRangeError:
     if not before:
         return OffsetOutOfRangeError(f"{text}; take a new read point or start" + "".join(f": {each}" for each in can))
     can.insert(0, f"changelog(start={{{key}: 0}}, end={{{key}: {gap.start}}})")
-    text += f". They left the cluster before they were tiered. What is there can be read: {', '.join(can)}, scan(gaps='skip')"
+    if info.is_log_table:
+        can.append("scan(gaps='skip')")
+    text += f". They left the cluster before they were tiered. What is there can be read: {', '.join(can)}"
     if info.descriptor.lake_enabled and after:
         text += f". To tier on without them run 'fluss-lab repair {info.path} --adopt --accept-gaps'"
     return OffsetOutOfRangeError(text)

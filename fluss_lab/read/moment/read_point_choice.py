@@ -18,7 +18,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.lake import SupportsMaintenance
 from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX
-from fluss_lab.model import LakeSnapshot
+from fluss_lab.model import LakeSnapshot, TableBucket
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.offsets import newest_ms
 from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
@@ -78,7 +78,8 @@ def point_at_time(source: TableSource, as_of_ms: int) -> ReadPoint:
     if not source.info.is_log_table:
         early = [each for each in known.buckets if _is_early(state, each, answers[each.key], as_of_ms)]
         if early:
-            raise _too_early(source, state, early, format_moment(as_of_ms))
+            starts = {each.bucket: _earliest_before(state, each, answers[each.key].offset) for each in early}
+            raise _too_early(source, early[0], starts, format_moment(as_of_ms))
     stops = {key: answer.offset for key, answer in answers.items()}
     return _point(source, state, as_of_ms, stops, as_of=True)
 
@@ -104,7 +105,8 @@ def point_at_snapshot(source: TableSource, moment: SnapshotMoment) -> ReadPoint:
     if not source.info.is_log_table:
         early = [known[key] for key, stop in stops.items() if 0 < stop < earliest_available(known[key], state.snapshot)]
         if early:
-            raise _too_early(source, state, early, f"offset {stops[early[0].key]}")
+            starts = {each.bucket: earliest_available(each, state.snapshot) for each in early}
+            raise _too_early(source, early[0], starts, f"offset {stops[early[0].key]}")
     state = TableState(tuple(each for each in state.buckets if each.key in stops), state.snapshot)
     found = _point(source, state, moment.time_ms or _now_ms(), stops, snapshot_id=moment.snapshot_id)
     buckets = sorted([*found.buckets, *others], key=lambda each: (each.partition or "", each.bucket))
@@ -236,18 +238,40 @@ def _check_losses(source: TableSource, as_of_ms: int) -> None:
 
 def _is_early(state: TableState, bucket: BucketState, answer: BucketOffset, as_of_ms: int) -> bool:
     """Return whether the rows of a bucket at a time are no longer available: records before the first one held may be newer than it."""
-    earliest = earliest_available(bucket, state.snapshot)
+    earliest = _earliest_before(state, bucket, answer.offset)
     if answer.offset > earliest or not earliest:
         return False
-    return not (answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= _last_time(state, bucket))
+    return not (answer.offset == earliest and answer.timestamp_ms is None and as_of_ms >= last_time(state, bucket))
 
 
-def _too_early(source: TableSource, state: TableState, early: list[BucketState], moment: str) -> OffsetOutOfRangeError:
-    """Return the error for rows as of a moment, with the first moment at which all buckets have them."""
-    starts = {each.bucket: earliest_available(each, state.snapshot) for each in early}
-    first = early[0].bucket
+def _earliest_before(state: TableState, bucket: BucketState, offset: int) -> int:
+    """Return the first offset from which on the rows of a bucket are available up to an offset, without a gap in between.
+
+    Raises:
+        FlussError: The cluster does not know where the bucket begins, and it matters.
+    """
+    local_start = bucket.local_start
+    if local_start is not None and bucket.lake_end <= offset <= local_start and not bucket.holds_from(bucket.lake_end):
+        # What was between the lake's end and the log is gone, and with it the times that would tell.
+        assert bucket.start is not None
+        return bucket.start
+    return earliest_available(bucket, state.snapshot)
+
+
+def _too_early(
+    source: TableSource, first: BucketState, starts: Mapping[TableBucket, int], moment: str
+) -> OffsetOutOfRangeError:
+    """Return the error for rows as of a moment, with the first moment at which all buckets have them.
+
+    Args:
+        source: The table.
+        first: The bucket that is named.
+        starts: From where on the rows of each bucket that does not have them are available.
+        moment: The moment.
+    """
     error = OffsetOutOfRangeError(
-        f"{_name(source, early[0])}: its rows as of {moment} are no longer available: {source.availability(first, starts[first])}"
+        f"{_name(source, first)}: its rows as of {moment} are no longer available: "
+        f"{source.availability(first.bucket, starts[first.bucket])}"
     )
     times = source.available_from_ms(starts).values()
     known = [each for each in times if each is not None]
@@ -255,7 +279,7 @@ def _too_early(source: TableSource, state: TableState, early: list[BucketState],
     return error
 
 
-def _last_time(state: TableState, bucket: BucketState) -> int:
+def last_time(state: TableState, bucket: BucketState) -> int:
     """Return the time of a bucket's last record, in cluster or lake; a time after all others when it is not known."""
     offset = None if state.snapshot is None else state.snapshot.offsets.get(bucket.bucket)
     in_lake = -1 if offset is None or offset.end < bucket.end else offset.max_timestamp_ms

@@ -437,9 +437,9 @@ class TableSource:
 
     def _has_rows_before_a_gap(self, bucket: BucketState, state: TableState) -> bool:
         """Return whether the lake may have rows from before a gap: the server looks no further back than behind it."""
-        if not (self.info.is_log_table and bucket.lake_end and state.snapshot is not None):
-            return False
-        return state.snapshot.starts.get(bucket.bucket, 0) > 0 or not surely_holds(bucket, bucket.lake_end)
+        starts = {} if state.snapshot is None else state.snapshot.starts
+        within = self.info.is_log_table and starts.get(bucket.bucket, 0) > 0
+        return bucket.lake_end > 0 and (within or not surely_holds(bucket, bucket.lake_end))
 
     def _lake_offset_by_time(self, bucket: BucketState, snapshot_id: int | None, timestamp_ms: int) -> BucketOffset:
         """Answer for a bucket that only the lake has."""

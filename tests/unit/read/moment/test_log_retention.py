@@ -107,6 +107,47 @@ def test_both_sides_of_a_gap_are_read(gapped):
     assert found.num_rows == sum(lake[bucket] - firsts[None, bucket] for bucket in range(3))
 
 
+def test_what_happened_from_a_time_within_a_gap_on_is_refused(gapped):
+    table, _, _, times = gapped
+    reader, first = table.reader(), table.clock.now_ms()
+    table.clock.advance(HOUR_MS)
+    for moment in (times[2] + 1, first - 1):
+        point = reader.read_point(moment)
+        for read in (
+            lambda moment=moment: reader.diff(moment),
+            lambda moment=moment: reader.diff(reader.read_point(), moment),
+            lambda point=point: reader.diff(point),
+            lambda point=point: reader.changelog(start=point).to_arrow(),
+            lambda moment=moment: reader.changelog(start=moment).to_arrow(),
+        ):
+            with pytest.raises(OffsetOutOfRangeError, match="no longer all available"):
+                read()
+    # After all records, nothing; between two that are held, what came after.
+    assert not reader.diff(first)
+    assert len(reader.diff(times[0], times[1]).added) == 40
+
+
+def test_a_log_that_is_empty_by_now_does_not_say_that_nothing_happened(make_table):
+    table = make_table(partitioned=False)
+    admin = table.connection.admin()
+    admin.alter_table(table.path, set={"table.datalake.enabled": False})
+    times = []
+    for number in range(2):
+        table.append([(key, "m", number, 0.5, "x") for key in range(120)])
+        times.append(table.clock.now_ms())
+        table.clock.advance(HOUR_MS)
+    admin.alter_table(table.path, set={"table.log.ttl": "1ms"})
+    retain(table.cluster, lambda: all(each.start_offset == each.end_offset for each in admin.buckets(table.info)))
+    reader = table.reader()
+    for start in times:
+        with pytest.raises(OffsetOutOfRangeError, match="no longer all available"):
+            reader.changelog(start=start).to_arrow()
+        with pytest.raises(OffsetOutOfRangeError, match="no longer all available"):
+            reader.subscribe(start)
+    assert reader.changelog(start=times[1] + 1).to_arrow().num_rows == 0
+    assert reader.changelog().to_arrow().num_rows == 0
+
+
 def test_a_gap_is_skipped_only_on_request_and_loudly(gapped, make_keyed):
     table, lake, starts, _ = gapped
     reader = table.reader()

@@ -363,6 +363,39 @@ def test_a_lake_that_was_switched_off_does_not_hide_what_came_after(make_keyed):
         table.scan(read_point=replace(point, buckets=buckets)).to_arrow()
 
 
+def test_a_time_within_the_gap_behind_a_lake_that_was_switched_off_is_refused(make_keyed):
+    table = make_keyed()
+    for text in ("a", "b"):
+        table.upsert([row(key, text) for key in range(40)])
+        in_lake = table.clock.now_ms()
+        table.clock.advance(10)
+    table.tier()
+    table.connection.admin().alter_table(table.history.path, set={"table.datalake.enabled": False})
+    for number in range(3):
+        last = table.clock.now_ms()
+        table.upsert([row(key, str(number)) for key in range(40)])
+        table.clock.advance(10)
+    table.retain()
+    assert all(0 < each.start_offset == each.end_offset for each in table.statuses().values())
+    # Where the log is empty, of the time of its last record on; of one that goes on, from its first record on.
+    for earliest in (last, None):
+        if earliest is None:
+            table.upsert([row(key, "later") for key in range(40)])
+            table.clock.advance(10)
+            earliest = table.clock.now_ms() - 10  # noqa: PLW2901 - the same question
+        for moment in (in_lake, in_lake + 10, earliest - 1):
+            with pytest.raises(OffsetOutOfRangeError, match=r"are no longer available: available from offset [1-9]"):
+                table.reader().read_point(moment)
+            with pytest.raises(OffsetOutOfRangeError, match="no longer available"):
+                table.reader().diff(moment)
+            with pytest.raises(OffsetOutOfRangeError) as refused:
+                table.reader().changelog(start=moment).to_arrow()
+            assert "gaps=" not in str(refused.value), "that is for log tables"
+        check(table, table.at(earliest))
+    # A record of the lake at or after the time says where that was: its rows are there.
+    check(table, table.at(in_lake - 1))
+
+
 def test_a_bucket_tiered_late_is_reported_from_before_by_the_cluster(make_keyed):
     table = make_keyed(**{"table.datalake.enabled": False})
     for number in range(6):
