@@ -249,7 +249,9 @@ def config(folder: Path, *, is_whole: bool, is_json: bool) -> None:
 @commands.command(epilog=examples("fluss-lab doctor", "fluss-lab doctor my-lab --deep --json"))
 @folder_argument
 @click.option(
-    "--deep", is_flag=True, help="Read every file and check every checksum; no server may run. Nothing is changed."
+    "--deep",
+    is_flag=True,
+    help="Read every file but the lake's, and check every checksum; no server may run. Nothing is changed.",
 )
 @json_option
 def doctor(folder: Path, *, deep: bool, is_json: bool) -> None:

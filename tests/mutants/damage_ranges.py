@@ -53,6 +53,12 @@ DAMAGE_RANGES = (
         LOST,
     ),
     Mutant(
+        "lost_folder_of_a_copy_not_found", "P11", LOSSES,
+        "        if durable > 0 and bucket not in seen:\n",
+        "        if durable < 0 and bucket not in seen:\n",
+        (f"{IN_INSPECTION}::test_a_bucket_whose_folder_or_mark_is_gone_is_found",),
+    ),
+    Mutant(
         "newer_format_reported_as_lost", "P7", "fluss_lab/server/tablet/damage/damaged_ranges.py",
         "        if walked.is_newer:\n            return\n",
         "",

@@ -120,7 +120,7 @@ class CoordinatorService:
             self._catalog,
             self.ledger,
             self._durables,
-            identity=LabIdentity(self.store),
+            identity=LabIdentity.load(self.store),
             count=self.tablet_servers,
             coordinator_epoch=self.epoch,
             connect=lambda host, port: Channel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.records.remote_segment import SegmentFile
 from fluss_lab.server.coordinator.metadata import row_checksums
+from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.folder.folder_lock import tablet_folders
@@ -28,11 +29,13 @@ from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
 from fluss_lab.server.folder.metadata_values import copied_metadata, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
+from fluss_lab.server.tablet.buckets.bucket_folders import identity_problem
 from fluss_lab.server.tablet.buckets.bucket_inspection import Finding, inspect_bucket
 from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, damaged_ranges, log_end
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX
 from fluss_lab.server.tablet.remote import remote_manifest
+from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest
 from fluss_lab.storage.file_store import Place, StoreError
 from fluss_lab.storage.store_location import store_of
 
@@ -55,11 +58,14 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     yield from _metadata(folder / DATABASE_FILE)
     root = remote_root(server_process.read_options(folder), folder)
     yield from _owner(folder, root)
-    known, remote = _known_buckets(folder / DATABASE_FILE), _remote_ranges(root / LOG)
+    known, remote = _known_buckets(folder / DATABASE_FILE), _remote_manifests(root / LOG)
+    seen: set[TableBucket] = set()
     for tablet in tablet_folders(folder):
-        yield from _tablet(tablet, known, remote)
+        yield from _tablet(tablet, known, remote, seen)
+    if known is not None:
+        yield from _lost_folders(folder, known, remote, seen)
     yield from _remote_logs(root / LOG)
-    yield from _snapshots(root / KV)
+    yield from _snapshots(root / KV, known)
 
 
 def _unreadable(path: Path, error: Exception) -> Finding:
@@ -120,9 +126,14 @@ def _known_buckets(path: Path) -> KnownBuckets | None:
 # -- logs ------------------------------------------------------------------------------------------------------------
 
 
+#: The manifest of each bucket's remote log; None: it cannot be read, as `_remote_logs` reports.
+_Manifests: TypeAlias = Mapping[TableBucket, RemoteManifest | None]
+
+
 def _tablet(
-    folder: Path, known: KnownBuckets | None, remote: Mapping[TableBucket, Range | None]
+    folder: Path, known: KnownBuckets | None, remote: _Manifests | None, seen: set[TableBucket]
 ) -> Iterator[Finding | str]:
+    """Yield the findings of a tablet server's folder; its buckets go into `seen`. Without `remote` that store does not answer."""
     data = folder / "data"
     trash = data / "trash"
     if trash.is_dir() and any(trash.iterdir()):
@@ -140,16 +151,20 @@ def _tablet(
             for bucket in _numbered_files(parent, _BUCKET):
                 changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
                 count, is_whole = 0, True
+                found = _bucket_id(bucket)
+                seen.add(found)
                 try:
+                    for finding in _foreign(bucket, found, known, remote):
+                        count += 1
+                        yield finding
                     for finding in inspect_bucket(bucket, schemas, changelog=changelog):
                         count += 1
                         is_whole = is_whole and finding.is_harmless
                         yield finding
-                    found = _bucket_id(bucket)
                     durable = 0 if known is None else known.durable.get(found, 0)
                     if not is_whole or durable > log_end(bucket, schemas):
                         ranges = damaged_ranges(bucket, schemas, durable)
-                        yield from losses(found, ranges, known, remote.get(found, NOTHING))
+                        yield from losses(found, ranges, known, _remote_range(remote, found))
                 except UnsupportedError as error:
                     count += 1
                     yield Finding(bucket, None, str(error), "The bucket cannot be opened", "Use that version")
@@ -157,6 +172,40 @@ def _tablet(
                     count += 1
                     yield _unreadable(bucket, error)
                 yield f"{bucket}: {count} findings"
+
+
+def _foreign(
+    folder: Path, bucket: TableBucket, known: KnownBuckets | None, remote: _Manifests | None
+) -> Iterator[Finding]:
+    """Yield a finding where a bucket's folder is not the one that metadata and remote storage know: it is not opened then."""
+    identity = "" if known is None else known.identity(bucket)
+    is_marked = known is not None and known.is_marked(bucket)
+    if identity and (problem := identity_problem(folder, identity, adopt=not is_marked)) is not None:
+        yield Finding(folder, None, problem, "The bucket cannot be opened", _COPY)
+    if remote is None or (manifest := remote.get(bucket, RemoteManifest(bucket))) is None:
+        return
+    mark = DroppedMark(folder)
+    try:
+        dropped = mark.load()
+    except FlussError:
+        return  # `inspect_bucket` reports it
+    if dropped > manifest.copied_offset:
+        yield Finding(
+            mark.path, None, f"expected a remote log that reaches to offset {dropped}, since segments below it were "
+            f"deleted here, found one that reaches to {manifest.copied_offset}", "The records between cannot be read", _COPY,
+        )  # fmt: skip
+
+
+def _lost_folders(
+    folder: Path, known: KnownBuckets, remote: _Manifests | None, seen: Container[TableBucket]
+) -> Iterator[Finding]:
+    """Yield the findings of buckets that had records, and have no folder."""
+    for bucket, durable in known.durable.items():
+        if durable > 0 and bucket not in seen:
+            place = folder / "tablet" / "data" / str(bucket)
+            meaning = "The bucket cannot be opened; no tablet server's folder has one"
+            yield Finding(place, None, f"there is no folder of {known.title(bucket)}", meaning, _COPY)
+            yield from losses(bucket, [DamagedRange(place, 0, durable, 0)], known, _remote_range(remote, bucket))
 
 
 def _bucket_id(folder: Path) -> TableBucket:
@@ -208,16 +257,30 @@ def _remote_buckets(root: Place) -> Iterator[tuple[Place, TableBucket]]:
         return
 
 
-def _remote_ranges(root: Place) -> dict[TableBucket, Range | None]:
-    """Return the offsets that remote storage holds of each bucket; None where that cannot be read, as `_remote_logs` reports."""
-    ranges: dict[TableBucket, Range | None] = {}
+def _answers(root: Place) -> bool:
+    try:
+        store_of(root).names(root)
+    except StoreError:
+        return False
+    return True
+
+
+def _remote_manifests(root: Place) -> dict[TableBucket, RemoteManifest | None] | None:
+    """Return the manifests of all remote logs; None where the store does not answer, as `_owner` reports."""
+    manifests: dict[TableBucket, RemoteManifest | None] = {}
     for folder, bucket in _remote_buckets(root):
         try:
             if (found := remote_manifest.load(folder, bucket)) is not None:
-                ranges[bucket] = (found.start, found.end)
+                manifests[bucket] = found
         except (FlussError, OSError):
-            ranges[bucket] = None
-    return ranges
+            manifests[bucket] = None
+    return manifests if _answers(root) else None
+
+
+def _remote_range(remote: _Manifests | None, bucket: TableBucket) -> Range | None:
+    """Return the offsets that remote storage holds of a bucket; None where that is not known."""
+    found = None if remote is None else remote.get(bucket, RemoteManifest(bucket))
+    return None if found is None else (found.start, found.end)
 
 
 def _remote_logs(root: Place) -> Iterator[Finding | str]:
@@ -253,13 +316,22 @@ def _remote_log(folder: Place, bucket: TableBucket) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _snapshots(root: Place) -> Iterator[Finding | str]:
-    for folder, _ in _remote_buckets(root):
+def _snapshots(root: Place, known: KnownBuckets | None) -> Iterator[Finding | str]:
+    lacking = {} if known is None or not _answers(root) else dict(known.snapshots)
+    for folder, bucket in _remote_buckets(root):
         count = 0
+        if any(snapshot_id_of(name) is not None for name in store_of(folder).names(folder)):
+            lacking.pop(bucket, None)
         for finding in _snapshots_of(folder):
             count += 1
             yield finding
         yield f"{folder}: {count} findings"
+    for bucket, offset in lacking.items():
+        assert known is not None
+        yield Finding(
+            root, None, f"there is no key-value snapshot of {known.title(bucket)}, expected one of offset {offset}",
+            "The whole changelog is replayed instead, if the log reaches back so far", _COPY,
+        )  # fmt: skip
 
 
 def _snapshots_of(folder: Place) -> Iterator[Finding]:
@@ -279,8 +351,9 @@ def _snapshots_of(folder: Place) -> Iterator[Finding]:
 Range: TypeAlias = tuple[int, int]
 NOTHING: Final[Range] = (0, 0)
 
-_TABLES: Final = "SELECT table_id, database, name FROM tables"
-_PARTITIONS: Final = "SELECT partition_id, name FROM partitions"
+_VALUES: Final = "SELECT key, value FROM meta"
+_TABLES: Final = "SELECT table_id, database, name, created_ms FROM tables"
+_PARTITIONS: Final = "SELECT partition_id, name, created_ms FROM partitions"
 _DURABLE: Final = "SELECT table_id, partition_id, bucket, durable_offset FROM bucket_offsets"
 _SNAPSHOTS: Final = "SELECT table_id, partition_id, bucket, max(log_offset) FROM kv_snapshots GROUP BY 1, 2, 3"
 #: SQLite: beside max(), other columns are those of the row that has it.
@@ -300,6 +373,8 @@ class KnownBuckets:
         durable: The durable offset of each log, as reported last.
         lake: The offsets that the lake holds of each bucket.
         snapshots: The offset from which each primary-key table's bucket is replayed: that of its newest snapshot.
+        made_ms: When each table and partition was made, by its id.
+        lab: What names buckets; None: it is not known.
     """
 
     tables: dict[int, str] = field(default_factory=dict)
@@ -307,6 +382,8 @@ class KnownBuckets:
     durable: dict[TableBucket, int] = field(default_factory=dict)
     lake: dict[TableBucket, Range] = field(default_factory=dict)
     snapshots: dict[TableBucket, int] = field(default_factory=dict)
+    made_ms: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
+    lab: LabIdentity | None = None
 
     def title(self, bucket: TableBucket) -> str:
         """Return the name of a bucket in error messages."""
@@ -315,6 +392,23 @@ class KnownBuckets:
         if bucket.partition_id is not None:
             partition = f"({self.partitions.get(bucket.partition_id, f'partition id {bucket.partition_id}')})"
         return f"{table}{partition} bucket {bucket.bucket} [{bucket}]"
+
+    def identity(self, bucket: TableBucket) -> str:
+        """Return the identity by which a bucket's folder is marked; empty where the metadata does not know the bucket."""
+        tables, partitions = self.made_ms
+        table_id, partition_id, number = bucket.table_id, bucket.partition_id, bucket.bucket
+        if self.lab is None or table_id not in tables:
+            return ""
+        if partition_id is None:
+            return self.lab.of_bucket(table_id, tables[table_id], NO_PARTITION, 0, number)
+        if partition_id not in partitions:
+            return ""
+        return self.lab.of_bucket(table_id, tables[table_id], partition_id, partitions[partition_id], number)
+
+    def is_marked(self, bucket: TableBucket) -> bool:
+        """Return whether a bucket's folder has its mark from the beginning: see `LabIdentity.is_marked`."""
+        partition_id = NO_PARTITION if bucket.partition_id is None else bucket.partition_id
+        return self.lab is not None and self.lab.is_marked(bucket.table_id, partition_id)
 
 
 def read_known(path: Path) -> KnownBuckets:
@@ -325,8 +419,11 @@ def read_known(path: Path) -> KnownBuckets:
     """
     known = KnownBuckets()
     with closing(sqlite3.connect(path)) as db:
-        known.tables = {row[0]: f"{row[1]}.{row[2]}" for row in db.execute(_TABLES)}
-        known.partitions = dict(db.execute(_PARTITIONS))
+        tables, partitions = db.execute(_TABLES).fetchall(), db.execute(_PARTITIONS).fetchall()
+        known.tables = {row[0]: f"{row[1]}.{row[2]}" for row in tables}
+        known.partitions = {row[0]: row[1] for row in partitions}
+        known.made_ms = {row[0]: row[3] for row in tables}, {row[0]: row[2] for row in partitions}
+        known.lab = LabIdentity.find(dict(db.execute(_VALUES)))
         known.durable = {_bucket(*row[:3]): row[3] for row in db.execute(_DURABLE)}
         known.snapshots = {_bucket(*row[:3]): row[3] for row in db.execute(_SNAPSHOTS)}
         known.lake = {_bucket(*row[:3]): (row[3], row[4]) for row in db.execute(_LAKE) if row[4] >= 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4, uuid5
 
@@ -13,29 +15,50 @@ _LAB_KEY: Final = "lab_id"
 _SINCE_KEY: Final = "identities_since"
 
 
+@dataclass(frozen=True, slots=True)
 class LabIdentity:
-    """Names buckets so that no other bucket, of any lab or of any time, has the same name.
+    """Names buckets so that no other bucket, of any lab or of any time, has the same name."""
 
-    Args:
-        store: The metadata; it gets a lab id when it has none.
+    _lab: UUID
+    _table_since: int
+    _partition_since: int
 
-    Raises:
-        CorruptDataError: The lab id in it is not a UUID.
-    """
+    @staticmethod
+    def load(store: MetadataStore) -> LabIdentity:
+        """Return the identity in the metadata, which gets one when it has none.
 
-    def __init__(self, store: MetadataStore) -> None:
+        Raises:
+            CorruptDataError: The lab id in it is not a UUID.
+        """
         with store.write():
             if store.meta(_LAB_KEY) is None:
                 store.set_meta(_SINCE_KEY, f"{store.peek_id('table')} {store.peek_id('partition')}")
                 store.set_meta(_LAB_KEY, str(uuid4()))
         lab, since = store.meta(_LAB_KEY), store.meta(_SINCE_KEY)
         try:
-            self._lab = UUID(str(lab))
-            self._table_since, self._partition_since = (int(part) for part in str(since).split())
+            return LabIdentity.parse(lab, since)
         except ValueError as error:
             raise CorruptDataError(
                 f"{store.path}: expected a lab id, found {lab!r} and {since!r}; restore the file from a backup"
             ) from error
+
+    @staticmethod
+    def find(values: Mapping[str, str]) -> LabIdentity | None:
+        """Return the identity among the single values of metadata; None where there is none that can be read."""
+        try:
+            return LabIdentity.parse(values.get(_LAB_KEY), values.get(_SINCE_KEY))
+        except ValueError:
+            return None
+
+    @staticmethod
+    def parse(lab: str | None, since: str | None) -> LabIdentity:
+        """Return the identity of a lab's id and the first ids that have marks, as the metadata has them.
+
+        Raises:
+            ValueError: They are none.
+        """
+        table_since, partition_since = (int(part) for part in str(since).split())
+        return LabIdentity(UUID(str(lab)), table_since, partition_since)
 
     def of_bucket(self, table_id: int, table_ms: int, partition_id: int, partition_ms: int, bucket: int) -> str:
         """Return a bucket's identity, 32 hexadecimal digits.

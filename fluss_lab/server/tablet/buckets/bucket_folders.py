@@ -157,21 +157,36 @@ def check_identity(folder: Path, identity: str, *, adopt: bool) -> None:
     """
     if not identity:
         return
+    problem = identity_problem(folder, identity, adopt=adopt)
+    if problem is not None:
+        raise CorruptDataError(problem)
     names = [path.name for path in folder.iterdir()]
-    found = _identities(names)
-    if found == [identity]:
+    if _identities(names):
         return
-    if found or (names and not adopt):
-        has = f"those of another bucket (identity {found[0]})" if found else "files without an identity"
-        raise CorruptDataError(
-            f"{folder}: expected no files, or those of this bucket (identity {identity}), found {has}: the lab's metadata.db is "
-            "older than this folder, or of another lab. Restore the metadata.db that belongs to it; or move the folder "
-            "elsewhere, and keep it: it may be the only copy of its rows"
-        )
     (folder / f"identity-{identity}").touch(mode=0o600)
     if names:
         files.fsync_folder(folder)
     # Else its first segment brings the next fsync: a folder that is empty again after a power loss is marked again.
+
+
+def identity_problem(folder: Path, identity: str, *, adopt: bool) -> str | None:
+    """Return why a bucket's folder is not the bucket's, and the remedy; None where it is. The arguments are those of `check_identity`.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    names = [path.name for path in folder.iterdir()]
+    found = _identities(names)
+    if found == [identity]:
+        return None
+    if found or (names and not adopt):
+        has = f"those of another bucket (identity {found[0]})" if found else "files without an identity"
+        return (
+            f"{folder}: expected no files, or those of this bucket (identity {identity}), found {has}: the lab's metadata.db is "
+            "older than this folder, or of another lab. Restore the metadata.db that belongs to it; or move the folder "
+            "elsewhere, and keep it: it may be the only copy of its rows"
+        )
+    return None
 
 
 def folder_identity(folder: Path) -> str:

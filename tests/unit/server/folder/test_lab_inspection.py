@@ -14,6 +14,7 @@ from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.folder_lock import lock_out_servers
 from fluss_lab.server.folder.lab_inspection import inspect_lab
 from fluss_lab.server.tablet.buckets.bucket_inspection import Finding
+from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import wait_until
 
@@ -223,6 +224,36 @@ def test_every_file_of_the_remote_log_is_checked(lab):
         assert [found for found in findings(lab) if folder in (found.path, *found.path.parents)], path
         path.write_bytes(good)
     assert findings(lab) == []
+
+
+def test_a_bucket_whose_folder_or_mark_is_gone_is_found(lab):
+    """A copy that lacks them is no backup: the bucket is refused."""
+    folder = bucket(lab, "log")
+    (mark,) = folder.glob("identity-*")
+    mark.unlink()
+    (found,) = findings(lab)
+    assert found.path == folder
+    assert "files without an identity" in found.found
+    mark.with_name(f"identity-{'0' * 32}").touch()
+    (found,) = findings(lab)
+    assert "those of another bucket" in found.found
+    for parent in (folder, lab / "tablet" / "data" / "t3", lab / "tablet"):
+        shutil.rmtree(parent)
+        found = [each.found for each in findings(lab)]
+        assert any("there is no folder of db.log bucket 0 [t1/b0]" in each for each in found)
+        assert any("db.log bucket 0 [t1/b0]: offsets [0, 800) cannot be read" in each for each in found)
+        assert any("there is no folder of db.parted(monday) bucket 0" in each for each in found) == (parent != folder)
+    assert any("there is no folder of db.rows bucket 0 [t2/b0]" in each for each in found)
+
+
+def test_a_snapshot_and_a_remote_log_that_are_gone_are_found(lab):
+    shutil.rmtree(lab / "remote" / "kv" / "db")
+    (found,) = findings(lab)
+    assert "there is no key-value snapshot of db.rows bucket 0 [t2/b0]" in found.found
+    DroppedMark(bucket(lab, "log")).raise_to(20)
+    assert len(findings(lab)) == 1
+    shutil.rmtree(lab / "remote" / "log" / "db")
+    assert any("a remote log that reaches to offset 20" in each.found for each in findings(lab))
 
 
 def test_damaged_metadata_is_found(lab):
