@@ -57,14 +57,17 @@ def register_lab(session: SparkSession, connection: Connection, place: Mapping[s
 
     Raises:
         ConnectionClosedError: The lab was closed.
+        UnavailableError: The session's JVM ended, or it was stopped.
     """
     connection.check_open("Spark is given no tables")
+    from fluss_lab.spark.session.spark_errors import spark_loss
     from fluss_lab.spark.source.source_options import SEVERAL
 
     labs: WeakKeyDictionary[Connection, str] = vars(session).setdefault(_LABS, WeakKeyDictionary())
     labs[connection] = _name(place)
     others = {name for each, name in list(labs.items()) if not each.closed.is_set()} - {_name(place), ""}
-    register(session, {SEVERAL: ", ".join(sorted({_name(place), *others}))} if others else place)
+    with spark_loss(session, "the session"):
+        register(session, {SEVERAL: ", ".join(sorted({_name(place), *others}))} if others else place)
 
 
 def _name(place: Mapping[str, str]) -> str:

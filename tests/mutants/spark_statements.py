@@ -89,4 +89,10 @@ SPARK_STATEMENTS = (
         "        if moment_of is not None and path in self._known:",
         (f"{LOOKED_UP}::test_moments_of_a_statement_are_those_of_its_lookups",),
     ),
+    Mutant(
+        "a_spark_that_is_gone_is_a_socket_s_error", "P11", "fluss_lab/spark/session/spark_errors.py",
+        "        if is_alive(session):\n            raise\n",
+        "        if not is_alive(session):\n            raise\n",
+        ("tests/unit/workbench/test_spark_loss.py::test_a_killed_jvm_is_said_and_replaced",),
+    ),
 )  # fmt: skip

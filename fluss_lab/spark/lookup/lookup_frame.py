@@ -31,7 +31,7 @@ from fluss_lab.spark.lookup.batch_points import follow_queries
 from fluss_lab.spark.lookup.bucket_expression import task_column
 from fluss_lab.spark.lookup.lookup_task import LookupTask, PartitionTask, column_function
 from fluss_lab.spark.lookup.task_counts import TaskCounts
-from fluss_lab.spark.session.spark_errors import spark_message
+from fluss_lab.spark.session.spark_errors import spark_loss, spark_message
 from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.spark_types import allow_time, arrow_schema, has_time, spark_type, stored_schema
 
@@ -87,8 +87,10 @@ def join_frame(frame: DataFrame, source: LookupTableSource, request: JoinRequest
         InvalidRequestError, InvalidSchemaError: Columns that there are not, or that both have.
         InvalidFilterError: The condition cannot be read.
         UnsupportedError: Keys of types that cannot be compared, or that the source cannot look up.
+        UnavailableError: The frame's JVM ended, or its session was stopped.
     """
-    return _FrameJoin(frame, source, request).frame()
+    with spark_loss(frame.sparkSession, "Lab.lookup_join"):
+        return _FrameJoin(frame, source, request).frame()
 
 
 def checked_frame(frame: object) -> DataFrame:

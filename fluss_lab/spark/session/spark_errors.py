@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from fluss_lab.errors import FlussError, UnavailableError
+from fluss_lab.spark.session.jvm_launch import is_alive
 from fluss_lab.tracebacks import notebook_traceback
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: By these pyspark writes an error that it raises to standard error as well, as a line of JSON with its Python frames.
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -50,6 +55,32 @@ def folded_errors(views: Mapping[str, str] | None = None, missing: Sequence[str]
             text = text.replace(view, name)
         error._render_traceback_ = partial(notebook_traceback, error, text)  # type: ignore[union-attr]
         raise
+
+
+@contextmanager
+def spark_loss(session: SparkSession, what: str) -> Iterator[None]:
+    """Have whatever the block raises because its Spark is gone say so.
+
+    py4j has an error of its own for each way in which a JVM can be gone, or passes on the socket's.
+
+    Args:
+        session: Which the block uses.
+        what: It does.
+
+    Raises:
+        UnavailableError: The session's JVM ended, or it was stopped. Any other error passes as it is.
+    """
+    try:
+        yield
+    except FlussError:
+        raise
+    except Exception as error:
+        if is_alive(session):
+            raise
+        raise UnavailableError(
+            f"{what}: its Spark is gone: the JVM ended, or its session was stopped, and with it the frames and views that it had; "
+            "make them anew: lab.spark and lab.sql start another one"
+        ) from error
 
 
 def is_missing_table(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
 from fluss_lab.spark.named_relations import NamedRelations, qualify
-from fluss_lab.spark.session.spark_errors import folded_errors
+from fluss_lab.spark.session.spark_errors import folded_errors, spark_loss
 from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.spark.statement_names import (
@@ -82,6 +82,18 @@ def run_statement(
         read_points: Of tables that are read at a moment taken before.
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
     """
+    with spark_loss(session, "sql"):
+        return _run_statement(scan_of, session, text, as_of, read_points, args)
+
+
+def _run_statement(
+    scan_of: Callable[[TablePath], Callable[..., Scan] | None],
+    session: SparkSession,
+    text: str,
+    as_of: Moment | None,
+    read_points: Mapping[str | TablePath, ReadPoint],
+    args: Any,
+) -> DataFrame:
     points = {TablePath.parse(path): point for path, point in read_points.items()}
     text = substitute(session, text)
     lookups, args = _lookups_in(text, args)

@@ -33,6 +33,7 @@ from fluss_lab.read.union.read_parts import BucketPart, Plan
 from fluss_lab.read.union.read_plan import make_plan
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.registration import ensure_registered
+from fluss_lab.spark.session.spark_errors import spark_loss
 from fluss_lab.spark.session.spark_session import as_active
 from fluss_lab.spark.source import source_options
 from fluss_lab.spark.source.keyed_frame import FramePart, keyed_frames, keyed_read
@@ -60,7 +61,13 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
 
     Raises:
         UnsupportedError: A column finer than microseconds.
+        UnavailableError: The session's JVM ended, or it was stopped.
     """
+    with spark_loss(session, "to_spark"):
+        return _scan_frame(session, scan)
+
+
+def _scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
     source, keyed = scan.source, None
     if not _is_in_files(source):
         return scan_by_tasks(session, scan)
@@ -111,7 +118,13 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
 
     Raises:
         UnsupportedError: A column finer than microseconds.
+        UnavailableError: The session's JVM ended, or it was stopped.
     """
+    with spark_loss(session, "to_spark"):
+        return _changelog_frame(session, log)
+
+
+def _changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
     if not log.source.info.is_log_table or not _is_in_files(log.source):
         return changelog_by_tasks(session, log)
     from pyspark.sql import functions as F  # noqa: N812
@@ -182,8 +195,9 @@ def stream_frame(session: SparkSession, options: Mapping[str, str]) -> DataFrame
     """Return the frame of Structured Streaming that `stream_options` describe."""
     from fluss_lab.spark.data_source import FORMAT
 
-    tasks = str(session.sparkContext.defaultParallelism)
-    return session.readStream.format(FORMAT).options(**options, tasks=tasks).load()
+    with spark_loss(session, "stream"):
+        tasks = str(session.sparkContext.defaultParallelism)
+        return session.readStream.format(FORMAT).options(**options, tasks=tasks).load()
 
 
 def _reading_order(info: TableInfo) -> list[Column]:

@@ -113,10 +113,10 @@ def run_cell(line: str, cell: str | None, names: dict[str, Any]) -> Any:
     lab = chosen_lab(names, asked.lab)
     if asked.into is not None and names.get(asked.into) is lab:
         raise InvalidRequestError(f"fluss_sql: --into {asked.into} would replace the lab: choose another name")
-    from fluss_lab.spark.session.spark_errors import folded_errors
+    from fluss_lab.spark.session.spark_errors import folded_errors, spark_loss
 
     session = lab.spark  # what it raises is no error of a statement
-    with folded_errors():
+    with spark_loss(session, "fluss_sql"), folded_errors():
         frame = lab.sql(asked.text, as_of=asked.as_of, session=session)
         if not frame.columns:
             return None
