@@ -8,14 +8,22 @@ import os
 import socket
 import stat
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from fluss_lab.closing import Closing
-from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableError, UnavailableError
+from fluss_lab.errors import (
+    AuthenticationError,
+    FlussError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    UnavailableError,
+)
 from fluss_lab.interrupts import Flag, Held, join_threads
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Trust, reachable
@@ -26,6 +34,7 @@ from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import Discovery, ServerEntry, is_alive
 from fluss_lab.server.process.server_process import (
     START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
     read_options,
     running_server,
     start_server,
@@ -55,6 +64,10 @@ log = logging.getLogger(__name__)
 
 #: Pause before attaching again: a stopping server needs a moment to remove its discovery file.
 REATTACH_PAUSE_S: Final = 0.1
+#: A server that is asked to stop answers before it begins to.
+STOP_CALL_TIMEOUT_S: Final = 10.0
+#: So long is a server that did not answer watched before it is asked to stop again.
+UNHEARD_STOP_S: Final = 2.0
 #: Pause while no server runs and this process must not start one: another may.
 ABSENT_PAUSE_S: Final = 0.5
 #: Pause after a failed start, doubled with each further one: a full disk may be cleared, a damaged lab may not.
@@ -142,15 +155,26 @@ def stop_server(folder: Path) -> bool:
     if running_server(folder) is None:
         discovery.remove(folder)
         return False
-    place = locate(folder)
-    channel = Channel(place.host, place.port, place.token, trust=place.trust)
+    place, deadline = locate(folder), time.monotonic() + STOP_TIMEOUT_S
+    while not _request_stop(place) and time.monotonic() < deadline:
+        # It may be stopping already, or stand still: then it has not heard of it.
+        with suppress(RequestTimeoutError):
+            wait_until_gone(found, UNHEARD_STOP_S)
+            return True
+    wait_until_gone(found)
+    return True
+
+
+def _request_stop(place: CoordinatorEndpoint) -> bool:
+    """Ask a server to stop; return whether it answered."""
+    channel = Channel(place.host, place.port, place.token, trust=place.trust, call_timeout_s=STOP_CALL_TIMEOUT_S)
     try:
         channel.coordinator().stop_cluster(pb.StopClusterRequest())
     except UnavailableError as error:
-        log.info("event=stop_unanswered error=%s", error)  # it may be stopping already
+        log.info("event=stop_unanswered error=%s", error)
+        return False
     finally:
         channel.close()
-    wait_until_gone(found)
     return True
 
 

@@ -18,7 +18,13 @@ from fluss_lab.server import cluster
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 from fluss_lab.server.process.discovery import NO_TABLET, TOKEN_FILE, ServerEntry, process_start_ticks
 from fluss_lab.server.process.server_node import ServerNode
-from fluss_lab.server.process.server_process import OUTPUT_FILE, START_LOCK_FILE, read_options, wait_until_gone
+from fluss_lab.server.process.server_process import (
+    OUTPUT_FILE,
+    START_LOCK_FILE,
+    STOP_TIMEOUT_S,
+    read_options,
+    wait_until_gone,
+)
 from fluss_lab.testing import ServerProcess, wait_until
 
 COMMAND = [sys.executable, "-m", "fluss_lab.cli", "server"]
@@ -187,6 +193,23 @@ def test_a_server_that_was_stopped_on_purpose_stays_stopped(folder):
     attachment.close()
     assert cluster.stop_server(folder)
     assert not cluster.stop_server(folder)
+
+
+def test_a_server_that_stood_still_when_it_was_asked_to_stop_is_asked_again(folder, caplog):
+    caplog.set_level("INFO", logger="fluss_lab.server.cluster")
+    cluster.start_server(folder, COMMAND, GRACE, ephemeral=False)
+    pid = pid_of(folder)
+    os.kill(pid, signal.SIGSTOP)
+    stopped: list[bool] = []
+    thread = threading.Thread(target=lambda: stopped.append(cluster.stop_server(folder)))
+    thread.start()
+    try:
+        wait_until(lambda: "event=stop_unanswered" in caplog.text)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    thread.join(STOP_TIMEOUT_S)
+    assert stopped == [True]
+    assert cluster.read_discovery(folder) is None
 
 
 def test_a_server_that_stays_outlives_those_attached(folder):
