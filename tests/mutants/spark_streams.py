@@ -263,6 +263,14 @@ SINK = (
         'in {"disable"}',
         (f"{IN_SINK}::test_tables_that_cannot_be_made_equal_to_a_result_say_so",),
     ),
+    Mutant(
+        "staged_rows_of_a_full_disk_stay_on_it",
+        "P9",
+        "fluss_lab/spark/sink/sink_staging.py",
+        "        with suppress(OSError):  # a full disk takes no end of the file either\n",
+        "        with suppress(ValueError):\n",
+        (f"{IN_SINK_JOURNAL}::test_rows_that_the_disk_does_not_take_leave_nothing_and_it_is_said",),
+    ),
 )
 
 SPARK_STREAMS = SOURCE + WAITING + SINK

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from fluss_lab.errors import CorruptDataError, UnavailableError
+from fluss_lab.errors import CorruptDataError, StorageError, UnavailableError
 from fluss_lab.files import make_folder, try_lock, write_json_atomic
 from fluss_lab.model import TableBucket
 from fluss_lab.model.json_codec import Whole, check_checksum, decode, to_plain, with_checksum
@@ -176,8 +176,17 @@ class SinkFolder:
         self.staged = path / "staged"
 
     def make(self) -> None:
-        """Make the folder, if it is not there."""
-        make_folder(self.staged)
+        """Make the folder, if it is not there.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        try:
+            make_folder(self.staged)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: the folder of a sink cannot be made: {error.strerror or error}"
+            ) from error
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[None]:
@@ -300,4 +309,10 @@ class SinkFolder:
 
     def _write(self, name: str, value: msgspec.Struct, *, durable: bool = True) -> None:
         plain = with_checksum(to_plain(value, version=_VERSION))
-        write_json_atomic(self.path / name, plain, durable=durable)
+        try:
+            write_json_atomic(self.path / name, plain, durable=durable)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path / name}: the note of a batch cannot be written: {error.strerror or error}; a stream that is "
+                "started again goes on where it was, with each row once"
+            ) from error

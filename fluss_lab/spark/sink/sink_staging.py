@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.client.write.row_routing import Router
-from fluss_lab.errors import CorruptDataError, RecordTooLargeError
+from fluss_lab.errors import CorruptDataError, RecordTooLargeError, StorageError
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.model.changes import ChangeType
 from fluss_lab.model.json_codec import decode, encode
@@ -94,6 +95,7 @@ class Stager:
         Raises:
             InvalidRecordError, InvalidPartitionError, UnsupportedError: They do not fit the table.
             RecordTooLargeError: One row is larger than the cluster takes.
+            StorageError: The disk refused.
         """
         for rows in self._form.convert(batch):
             for run in self._router.route([rows]):
@@ -107,20 +109,27 @@ class Stager:
             self._write_all()
 
     def close(self) -> StagedFile:
-        """Write what is held, and return the file: whole, and on the device."""
+        """Write what is held, and return the file: whole, and on the device.
+
+        Raises:
+            StorageError: The disk refused.
+        """
         self._write_all()
         if self._writer is None:
             return StagedFile("", 0, self._form.info.schema_id, ())
-        self._writer.close()
         path = self._folder / self._name
-        fsync_path(path)
-        fsync_folder(self._folder)
-        return StagedFile(self._name, path.stat().st_size, self._form.info.schema_id, tuple(self._runs))
+        with self._disk_errors():
+            self._writer.close()
+            fsync_path(path)
+            fsync_folder(self._folder)
+            size = path.stat().st_size
+        return StagedFile(self._name, size, self._form.info.schema_id, tuple(self._runs))
 
     def discard(self) -> None:
         """Remove what was written."""
-        if self._writer is not None:
-            self._writer.close()
+        with suppress(OSError):  # a full disk takes no end of the file either
+            if self._writer is not None:
+                self._writer.close()
         (self._folder / self._name).unlink(missing_ok=True)
 
     def _write_all(self) -> None:
@@ -131,10 +140,22 @@ class Stager:
         rows = pa.concat_batches(self._held.pop(key))
         self._total -= self._bytes.pop(key)
         if self._writer is None:
-            self._writer = pa.ipc.new_file(str(self._folder / self._name), self._form.schema)
+            with self._disk_errors():
+                self._writer = pa.ipc.new_file(str(self._folder / self._name), self._form.schema)
         for piece in self._cut(rows):
-            self._writer.write_batch(piece)
+            with self._disk_errors():
+                self._writer.write_batch(piece)
             self._runs.append(StagedRun(*key, piece.num_rows, self._write_rows(piece)))
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"write to {self._form.info.path}: rows cannot be staged in {self._folder}: {error.strerror or error}; nothing "
+                "of the batch was sent: make room there"
+            ) from error
 
     def _write_rows(self, rows: pa.RecordBatch) -> int:
         if not self._form.keyed:

@@ -1,6 +1,8 @@
 """What a sink has written down, and what it refuses to go on from: other queries, tables, checkpoints, damaged notes."""
 
+import resource
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -9,11 +11,13 @@ from fluss_lab import failpoints
 from fluss_lab.errors import (
     CorruptDataError,
     InvalidRequestError,
+    StorageError,
     TableNotFoundError,
     UnavailableError,
 )
 from fluss_lab.failpoints import FailpointError
-from fluss_lab.spark.sink.sink_journal import SinkFolder
+from fluss_lab.model import TableBucket
+from fluss_lab.spark.sink.sink_journal import SinkFolder, SinkState
 from tests.unit.spark.sink.sink_kit import (
     KINDS,
     complete,
@@ -202,3 +206,38 @@ def test_staged_rows_that_are_damaged_are_not_sent(make):
     path.write_bytes(data)
     sink.writer().commit(messages, 0)
     complete(sink, 50)
+
+
+# -- disks that refuse -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def file_size_max(size):
+    """Let the system refuse what makes a file larger, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_rows_that_the_disk_does_not_take_leave_nothing_and_it_is_said(make):
+    sink = make()
+    with file_size_max(1 << 20):
+        with pytest.raises(StorageError, match=r"write to db\.t: rows cannot be staged in .*staged: .*File too large"):
+            sink.stage([[rows(*range(300), text="v" * 10_000)]])
+        assert sink.files() == []
+    sink.run(0, [[rows(*range(50))]])
+    complete(sink, 50)
+
+
+def test_a_note_that_the_disk_does_not_take_is_said_and_what_was_noted_stays(tmp_path):
+    folder = SinkFolder(tmp_path)
+    folder.make()
+    folder.write_state(SinkState(1, "q", done=3))
+    many = {TableBucket(1, None, number): (number, 0) for number in range(60_000)}
+    with file_size_max(1 << 20), pytest.raises(StorageError, match=r"sink\.json: the note .*File too large"):
+        folder.write_state(SinkState(1, "q", done=4, writers=many))
+    assert folder.state() == SinkState(1, "q", done=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.json", "staged"]
