@@ -8,12 +8,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model.config.option_secrets import is_secret
-from fluss_lab.model.times import parse_duration, parse_size, time_zone
+from fluss_lab.model.times import format_duration, parse_duration, parse_size, time_zone
 from fluss_lab.model.values.casts import is_unicode
 
 T = TypeVar("T")
 
 PORT_MAX: Final = 2**16 - 1
+#: SQLite keeps no greater number.
+NUMBER_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Option(Generic[T]):
         if self.minimum is not None and isinstance(parsed, int) and parsed < self.minimum:
             raise InvalidPropertyError(f"property {self.key!r}: expected at least {self.minimum}, found {value!r}")
         if self.maximum is not None and isinstance(parsed, int) and parsed > self.maximum:
-            raise InvalidPropertyError(f"property {self.key!r}: expected at most {self.maximum}, found {value!r}")
+            bound = format_duration(self.maximum) if self.kind.startswith("a duration") else self.maximum
+            raise InvalidPropertyError(f"property {self.key!r}: expected at most {bound}, found {value!r}")
         return parsed
 
     def of(self, values: Mapping[str, Any]) -> T:
@@ -116,21 +119,24 @@ def integer(
     *,
     alterable: bool = False,
     minimum: int | None = 0,
-    maximum: int | None = None,
+    maximum: int = NUMBER_MAX,
 ) -> Option[int]:
     """Make a whole-number option."""
     return Option(key, default, "a whole number", _integer, meaning, alterable, minimum, maximum=maximum)
 
 
-def duration(key: str, default: str, meaning: str, *, alterable: bool = False, minimum: int = 0) -> Option[int]:
+def duration(
+    key: str, default: str, meaning: str, *, alterable: bool = False, minimum: int = 0, longest: str | None = None
+) -> Option[int]:
     """Make a duration option; its value is in milliseconds."""
+    maximum = None if longest is None else parse_duration(longest)
     kind = "a duration like '10s', '3min' or '7d'"
-    return Option(key, parse_duration(default), kind, parse_duration, meaning, alterable, minimum)
+    return Option(key, parse_duration(default), kind, parse_duration, meaning, alterable, minimum, maximum=maximum)
 
 
-def size(key: str, default: str, meaning: str, *, minimum: int = 1) -> Option[int]:
+def size(key: str, default: str, meaning: str, *, minimum: int = 1, maximum: int = NUMBER_MAX) -> Option[int]:
     """Make a size option; its value is in bytes."""
-    return Option(key, parse_size(default), "a size like '64mb'", parse_size, meaning, False, minimum)
+    return Option(key, parse_size(default), "a size like '64mb'", parse_size, meaning, False, minimum, maximum=maximum)
 
 
 def text(key: str, default: str, meaning: str) -> Option[str]:

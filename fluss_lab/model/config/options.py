@@ -125,6 +125,9 @@ BUCKET_REOPEN_WAIT_MAX: Final = duration(
 BUCKET_REPORT_INTERVAL: Final = duration(
     "bucket.report.interval", "10s", "how often the coordinator hears how far logs are on the device", minimum=1
 )
+#: Sizes and milliseconds in messages, and numbers of gRPC, have 32 bits.
+MESSAGE_MAX: Final = 2**31 - 1
+WAIT_MAX: Final = "24d"
 WRITER_ID_EXPIRATION: Final = duration(
     "log.writer-id-expiration", "7d", "when an idle writer id is forgotten", minimum=1000
 )
@@ -133,11 +136,16 @@ REQUEST_SIZE_MAX: Final = size(
     "32mb",
     "largest request or answer; a row may have 7/16 of it, without primary key 7/8",
     minimum=65536,
+    maximum=MESSAGE_MAX,
 )
 SERVER_THREADS: Final = integer("server.threads", 16, "threads for short calls", minimum=2)
 SERVER_FETCH_THREADS: Final = integer("server.fetch-threads", 64, "threads for long polls", minimum=1)
 SERVER_CONNECTIONS_MAX: Final = integer(
-    "server.connections-max", 512, "connections of clients at once, each a file descriptor", minimum=16
+    "server.connections-max",
+    512,
+    "connections of clients at once, each a file descriptor",
+    minimum=16,
+    maximum=MESSAGE_MAX - 1,
 )
 SERVER_ATTACHED_MAX: Final = integer("server.attached-max", 256, "processes attached at once", minimum=1)
 UNREAD_SIZE_MAX: Final = size(
@@ -147,10 +155,18 @@ CONNECTION_UNREAD_SIZE_MAX: Final = size(
     "server.connection-unread-size-max", "256mb", "of which for one connection", minimum=1 << 20
 )
 HANDSHAKE_TIMEOUT: Final = duration(
-    "server.handshake-timeout", "5s", "how long a new connection may be silent, until it brings the token", minimum=100
+    "server.handshake-timeout",
+    "5s",
+    "how long a new connection may be silent, until it brings the token",
+    minimum=100,
+    longest=WAIT_MAX,
 )
 CLIENT_TIMEOUT: Final = duration(
-    "server.client-timeout", "30s", "when a client that takes nothing of its answers loses them", minimum=100
+    "server.client-timeout",
+    "30s",
+    "when a client that takes nothing of its answers loses them",
+    minimum=100,
+    longest=WAIT_MAX,
 )
 DISK_RESERVE: Final = size(
     "server.disk-reserve",
@@ -281,7 +297,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
 # -- client options --------------------------------------------------------------------------------------------------
 
 CLIENT_REQUEST_TIMEOUT: Final = duration(
-    "client.request-timeout", "30s", "how long a call is retried while no server answers", minimum=1
+    "client.request-timeout", "30s", "how long a call is retried while no server answers", minimum=1, longest=WAIT_MAX
 )
 CLIENT_CONNECT_TIMEOUT: Final = duration("client.connect-timeout", "5s", "longest wait for one connection", minimum=1)
 WRITER_BATCH_SIZE: Final = size(
@@ -294,9 +310,11 @@ WRITER_STOP_TIMEOUT: Final = duration(
 WRITER_DYNAMIC_PARTITIONS: Final = boolean(
     "client.writer.dynamic-create-partition.enabled", True, "create the partition of a row when it does not exist"
 )
-FETCH_SIZE_MAX: Final = size("client.scanner.log.fetch.max-bytes", "4mb", "bytes of one fetch answer")
+FETCH_SIZE_MAX: Final = size(
+    "client.scanner.log.fetch.max-bytes", "4mb", "bytes of one fetch answer", maximum=MESSAGE_MAX
+)
 FETCH_WAIT_MAX: Final = duration(
-    "client.scanner.log.fetch.wait-max-time", "500ms", "how long a fetch waits for records"
+    "client.scanner.log.fetch.wait-max-time", "500ms", "how long a fetch waits for records", longest=WAIT_MAX
 )
 CLIENT_TLS_CA: Final = text(
     "client.tls.ca", "", "PEM file with the certificates to trust, of a cluster with TLS; empty: the system's"

@@ -80,3 +80,30 @@ def test_a_working_directory_that_was_removed_has_no_file(tmp_path, monkeypatch)
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert working_folders() == []
+
+
+NUMBERS = [key for key, option in OPTIONS.items() if option.kind.startswith(("a whole number", "a size"))]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_no_number_is_taken_that_has_more_than_64_bits(key):
+    with pytest.raises(InvalidPropertyError, match=f"{key}.*expected at most"):
+        resolve({}, {environment_name(key): str(2**63)}, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "taken", "refused", "bound"),
+    [
+        ("client.scanner.log.fetch.max-bytes", "2047mb", "2gb", "2147483647"),
+        ("server.request-size-max", "2047mb", "2gb", "2147483647"),
+        ("server.connections-max", "2147483646", "2147483647", "2147483646"),
+        ("client.request-timeout", "24d", "25d", "24d"),
+        ("client.scanner.log.fetch.wait-max-time", "24d", "25d", "24d"),
+        ("server.client-timeout", "24d", "25d", "24d"),
+        ("server.handshake-timeout", "24d", "25d", "24d"),
+    ],
+)
+def test_what_goes_into_messages_has_their_32_bits(key, taken, refused, bound):
+    assert resolve({key: taken}, {}, [])[key].value == taken
+    with pytest.raises(InvalidPropertyError, match=f"{key}.*expected at most {bound}, found '{refused}'"):
+        resolve({key: refused}, {}, [])
