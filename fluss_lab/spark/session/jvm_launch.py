@@ -8,6 +8,7 @@ started here, by `vfork`, which runs no handlers, and pyspark gets its address, 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shlex
@@ -43,6 +44,8 @@ _LINE_LENGTH_MAX: Final = 500
 #: How long the rest of what it said, or its end, may take.
 _TAIL_TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 0.02
+#: Of an error where this process, or this machine, has as many files open as it may.
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 #: Set by ``spark-submit`` where it starts Python: then the JVM is there already.
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  # a variable's name
@@ -238,12 +241,18 @@ def _connect(jvm: Jvm) -> None:
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Return whether a session's context runs and its JVM answers. Cost: a call of the JVM, some 0.3 ms."""
+    """Return whether a session's context runs and its JVM answers, as far as it can be asked.
+
+    Cost: a call of the JVM, some 0.3 ms.
+    """
     context: Any = session.sparkContext
     if context._jsc is None:
         return False
     try:
         return not context._jsc.sc().isStopped()
+    except OSError as error:
+        # Without a free descriptor it cannot be asked: what runs in it is not to be ended for that.
+        return error.errno in _NO_DESCRIPTOR
     except Exception:  # py4j has a class of error for each way in which a JVM can be gone
         return False
 

@@ -1,9 +1,11 @@
 """The session as everything else finds it: loopback, UTC, Arrow, quiet, and one for each process."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.spark.session.jvm_launch import _environment
+from fluss_lab.spark.session.jvm_launch import _environment, is_alive
 from fluss_lab.spark.session.spark_session import spark_session
 
 
@@ -216,3 +218,20 @@ def test_no_java_is_said_before_pyspark_is_touched(tmp_path):
     done = subprocess.run([sys.executable, "-c", _NO_JAVA], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Spark needs Java 17 or newer" in done.stdout
+
+
+@pytest.mark.spark
+def test_a_jvm_that_cannot_be_asked_for_want_of_a_descriptor_is_no_dead_one(spark):
+    found = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(first_free)
+    # A thread has a connection of its own to the JVM, which it makes now.
+    asks = threading.Thread(target=lambda: found.append(is_alive(spark)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
+    try:
+        asks.start()
+        asks.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == [True]
