@@ -137,8 +137,10 @@ class Compute:
 
         Raises:
             ConnectionClosedError: The lab was closed.
+            ResourceExhaustedError: This process has too many files open to ask Spark.
         """
         from fluss_lab.spark.session.jvm_launch import is_alive
+        from fluss_lab.spark.session.spark_errors import spark_loss
         from fluss_lab.spark.session.spark_session import activate_where_none_is, spark_session
 
         self._connection.check_open("Spark is not started")
@@ -148,7 +150,8 @@ class Compute:
                     self._session = spark_session(
                         master=self._master, config=self._config, class_archive=self._has_class_archive
                     )
-            activate_where_none_is(self._session)
+            with spark_loss(self._session, "Spark"):
+                activate_where_none_is(self._session)
             return self._session
 
     def executor(self, storage: LakeStorage, pool: str) -> SparkTieringExecutor:

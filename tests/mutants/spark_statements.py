@@ -97,8 +97,8 @@ SPARK_STATEMENTS = (
     ),
     Mutant(
         "a_spark_that_cannot_be_asked_is_ended", "P14", "fluss_lab/spark/session/jvm_launch.py",
-        "        return error.errno in _NO_DESCRIPTOR\n",
-        "        return error.errno in _NO_DESCRIPTOR - {errno.EMFILE}\n",
+        "        return error.errno in NO_DESCRIPTOR\n",
+        "        return error.errno in NO_DESCRIPTOR - {errno.EMFILE}\n",
         ("tests/unit/spark/session/test_spark_session.py::test_a_jvm_that_cannot_be_asked_for_want_of_a_descriptor_is_no_dead_one",),
     ),
 )  # fmt: skip

@@ -45,7 +45,7 @@ _LINE_LENGTH_MAX: Final = 500
 _TAIL_TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 0.02
 #: Of an error where this process, or this machine, has as many files open as it may.
-_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 #: Set by ``spark-submit`` where it starts Python: then the JVM is there already.
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  # a variable's name
@@ -252,7 +252,7 @@ def is_alive(session: SparkSession) -> bool:
         return not context._jsc.sc().isStopped()
     except OSError as error:
         # Without a free descriptor it cannot be asked: what runs in it is not to be ended for that.
-        return error.errno in _NO_DESCRIPTOR
+        return error.errno in NO_DESCRIPTOR
     except Exception:  # py4j has a class of error for each way in which a JVM can be gone
         return False
 

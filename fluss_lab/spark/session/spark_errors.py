@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import FlussError, UnavailableError
-from fluss_lab.spark.session.jvm_launch import is_alive
+from fluss_lab.errors import FlussError, ResourceExhaustedError, UnavailableError
+from fluss_lab.spark.session.jvm_launch import NO_DESCRIPTOR, is_alive
 from fluss_lab.tracebacks import notebook_traceback
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def folded_errors(views: Mapping[str, str] | None = None, missing: Sequence[str]
 
 @contextmanager
 def spark_loss(session: SparkSession, what: str) -> Iterator[None]:
-    """Have whatever the block raises because its Spark is gone say so.
+    """Have whatever the block raises because its Spark is gone, or cannot be asked, say so.
 
     py4j has an error of its own for each way in which a JVM can be gone, or passes on the socket's.
 
@@ -69,12 +69,17 @@ def spark_loss(session: SparkSession, what: str) -> Iterator[None]:
 
     Raises:
         UnavailableError: The session's JVM ended, or it was stopped. Any other error passes as it is.
+        ResourceExhaustedError: This process has too many files open to ask it.
     """
     try:
         yield
     except FlussError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+            raise ResourceExhaustedError(
+                f"{what}: {error.strerror}: Spark cannot be asked; close some (connections, scanners), or allow more: ulimit -n"
+            ) from error
         if is_alive(session):
             raise
         raise UnavailableError(

@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import ResourceExhaustedError, UnsupportedError
 from fluss_lab.spark.session.jvm_launch import _environment, is_alive
+from fluss_lab.spark.session.spark_errors import spark_loss
 from fluss_lab.spark.session.spark_session import spark_session
 
 
@@ -226,12 +227,20 @@ def test_a_jvm_that_cannot_be_asked_for_want_of_a_descriptor_is_no_dead_one(spar
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     first_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.close(first_free)
+
     # A thread has a connection of its own to the JVM, which it makes now.
-    asks = threading.Thread(target=lambda: found.append(is_alive(spark)))
+    def ask():
+        found.append(is_alive(spark))
+        said = pytest.raises(ResourceExhaustedError, match="Too many open files: Spark cannot be asked")
+        with said, spark_loss(spark, "x"):
+            spark.catalog.currentDatabase()
+        found.append("said")
+
+    asks = threading.Thread(target=ask)
     resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
     try:
         asks.start()
         asks.join()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == [True]
+    assert found == [True, "said"]
