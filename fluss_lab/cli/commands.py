@@ -144,10 +144,12 @@ def up(folder: Path, tablet_servers: int | None, pairs: tuple[str, ...], with_jo
     from fluss_lab.cli.job_commands import start_detached
     from fluss_lab.server import cluster
     from fluss_lab.server.process.server_process import server_command
+    from fluss_lab.server.server_options import split_options
 
     path = folder.absolute()
     was_running = cluster.running_server(path) is not None
     given = options = {**_parse_options(pairs), **_tablet_server_option(tablet_servers)}
+    split_options(given)  # before a folder is made
     if cluster.read_discovery(path) is not None:
         # A killed server is restarted with its options, except for those given now.
         options = {**cluster.read_options(path), **options}

@@ -109,6 +109,14 @@ def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     assert cluster.read_options(folder) == options
 
 
+@pytest.mark.parametrize("option", ["no.such=1", "log.durability=nope", "server.tablet-servers=5000"])
+def test_up_makes_no_folder_for_options_that_it_refuses(folder, option):
+    refused = call("up", folder, "--option", option)
+    assert refused.code == 1
+    assert option.partition("=")[0] in refused.err
+    assert not folder.exists()
+
+
 def test_up_refuses_options_that_the_running_server_does_not_have(folder):
     assert run("up", folder, "--option", "log.segment.file-size=1mb").returncode == 0
     has = cluster.read_options(folder)
