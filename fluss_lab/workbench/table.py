@@ -239,6 +239,7 @@ class Table:
 
         Raises:
             UnsupportedError: It is a log table.
+            PartitionNotFoundError: A key is of a partition that was dropped and whose rows the lake keeps: `scan` reads them.
             InvalidRecordError: The keys do not fit; the text says where.
         """
         connection = self.lab.connection

@@ -155,4 +155,10 @@ RETENTION = (
         "error",
         (f"{_KEPT}[meanwhile]",),
     ),
+    Mutant(
+        "rows_that_only_the_lake_has_looked_up_as_absent", "P4", "fluss_lab/client/kv/lookuper.py",
+        "        if kept := lake_partitions(self._connection, self._info, names - known.keys()):\n",
+        "        if kept := lake_partitions(self._connection, self._info, set()):\n",
+        (f"{IN_DROPPED}::test_rows_that_only_the_lake_has_are_not_looked_up_as_absent",),
+    ),
 )  # fmt: skip

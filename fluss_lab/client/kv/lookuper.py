@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss_lab.client.cluster.lake_partitions import lake_partitions
 from fluss_lab.client.cluster.leader_requests import LeaderCall, call_leaders
 from fluss_lab.client.cluster.metadata_cache import check_table_id
 from fluss_lab.client.kv.lookup_codec import (
@@ -135,10 +136,12 @@ class Lookuper(Closing):
 
         Raises:
             InvalidRecordError, InvalidPartitionError: The keys cannot be; the text names column, row and value.
+            PartitionNotFoundError: A key is of a partition that was dropped from the cluster and kept in the lake.
             TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time.
 
-        Cost: a call per bucket's server and 16,384 keys, several at the same time.
+        Cost: a call per bucket's server and 16,384 keys, several at the same time; two more for partitions that the cluster
+        does not have.
         """
         if (key := self._plain_keys.key(keys)) is not None and (one := self._lookup_one(key)) is not None:
             return one
@@ -161,6 +164,7 @@ class Lookuper(Closing):
 
         Raises:
             UnsupportedError: The table's bucket key is not a proper prefix of its primary key.
+            PartitionNotFoundError: A prefix is of a partition that was dropped from the cluster and kept in the lake.
             InvalidRecordError, InvalidPartitionError: The prefix cannot be; the text names column, row and value.
             TableNotFoundError: The table was dropped.
             ServerUnavailableError: No server answered in time.
@@ -277,6 +281,12 @@ class Lookuper(Closing):
         known = self._connection.partitions(self._info, refresh=False) if names else {}
         if not names <= known.keys():
             known = self._connection.partitions(self._info)
+        if kept := lake_partitions(self._connection, self._info, names - known.keys()):
+            raise PartitionNotFoundError(
+                f"lookup in {self._info.path}: partition {min(kept)!r} was dropped from the cluster, and live rows are looked up "
+                "there; the lake has its rows: read them by a scan with a condition, in a lookup join use mode 'full', or drop "
+                "the partition from the lake too (`drop_partition` with `lake=True`)"
+            )
         return {name: known[name].partition_id for name in names if name in known}
 
     def _run(self, calls: Sequence[Callable[[], None]]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.client.cluster.leader_requests import Attempts
 from fluss_lab.client.write.bucket_queue import WriteBatch
-from fluss_lab.client.write.kept_partitions import check_absence
+from fluss_lab.client.write.delete_check import check_absence
 from fluss_lab.client.write.record_accumulator import REQUESTS_PER_SERVER, RecordAccumulator
 from fluss_lab.client.write.write_requests import Refusal, WriteAnswer, WriteKind, shares_of
 from fluss_lab.errors import (

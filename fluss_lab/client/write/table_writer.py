@@ -17,7 +17,7 @@ import pyarrow as pa
 from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import BatchSender
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
-from fluss_lab.client.write.kept_partitions import check_absence
+from fluss_lab.client.write.delete_check import check_absence
 from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run

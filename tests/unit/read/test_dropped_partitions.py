@@ -201,3 +201,22 @@ def test_rows_that_only_the_lake_has_are_not_said_to_be_deleted(make_keyed, mean
         drop(table, A, lake=True)
         assert writer.delete(keys).result().rows == 10
         assert rows(table) == 10
+
+
+def test_rows_that_only_the_lake_has_are_not_looked_up_as_absent(make_keyed):
+    table = make_keyed(partitioned=True)
+    write(table, A)
+    write(table, B)
+    table.tier()
+    keys = [{"id": 0, "month": A}, {"id": 10, "month": B}]
+    with table.connection.lookuper(table.path) as lookuper:
+        assert lookuper.lookup(keys)["id"].to_pylist() == [0, 10]
+        with Connection(lambda: table.cluster.address) as stranger:
+            stranger.admin().drop_partition(table.path, {"month": A})
+        for asked in (keys[0], keys, [{"id": 10**6, "month": A}]):
+            with pytest.raises(PartitionNotFoundError, match=r"'2013-01' was dropped.*the lake has its rows"):
+                lookuper.lookup(asked)
+        # Neither has any row of these.
+        assert lookuper.lookup([keys[1], {"id": 0, "month": C}])["id"].to_pylist() == [10, None]
+        drop(table, A, lake=True)
+        assert lookuper.lookup(keys)["id"].to_pylist() == [None, 10]
