@@ -43,14 +43,22 @@ def _flipped(data, at):
         lambda data: data + b"\0",
         lambda data: _flipped(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little") // 2),
         None,
+        ...,
     ],
-    ids=["emptied", "cut", "longer", "another footer", "gone"],
+    ids=["emptied", "cut", "longer", "another footer", "gone", "another bucket's"],
 )
 def test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it(spark, damageable, damage):
     """Spark itself leaves an empty file out, and believes a footer."""
     table, path = damageable
     data = path.read_bytes()
-    path.unlink() if damage is None else path.write_bytes(damage(data))
+    if damage is None:
+        path.unlink()
+    elif damage is ...:
+        other = table.reader().scan().plan().parts[1].splits[0].path.removeprefix("file://")
+        assert Path(other).stat().st_size != len(data)
+        path.write_bytes(Path(other).read_bytes())
+    else:
+        path.write_bytes(damage(data))
     try:
         with pytest.raises(CorruptDataError, match=path.name):
             scan_to_spark(spark, table.reader().scan())
