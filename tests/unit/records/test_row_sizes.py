@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.client import Connection, read_range
+from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.table_writer import AppendWriter
 from fluss_lab.errors import RecordTooLargeError
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath, make_descriptor
@@ -190,9 +191,19 @@ def test_many_of_the_largest_rows_in_one_call(cluster: EmbeddedCluster) -> None:
             assert lookuper.lookup(keys)["b"].null_count == 12
 
 
-def test_small_rows_of_many_buckets_share_requests_that_the_server_takes(cluster: EmbeddedCluster) -> None:
+def test_small_rows_of_many_buckets_share_requests_that_the_server_takes(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, real = [], RecordAccumulator.halve_requests
+
+    def halve(accumulator: RecordAccumulator) -> None:
+        refused.append(accumulator)
+        real(accumulator)
+
+    monkeypatch.setattr(RecordAccumulator, "halve_requests", halve)
     connection = cluster.connection
     info = make(connection, buckets=12)
     with connection.append_writer(info.path) as writer:
         futures = [writer.append([{**row(info, number, b""), "b": b"x" * 400_000}]) for number in range(48)]
         assert sum(future.result().rows for future in futures) == 48
+    assert not refused
