@@ -58,13 +58,14 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
     yield from _metadata(folder / DATABASE_FILE)
     root = remote_root(server_process.read_options(folder), folder)
     yield from _owner(folder, root)
-    known, remote = _known_buckets(folder / DATABASE_FILE), _remote_manifests(root / LOG)
+    logs = _remote_buckets(root / LOG)
+    known, remote = _known_buckets(folder / DATABASE_FILE), _remote_manifests(logs)
     seen: set[TableBucket] = set()
     for tablet in tablet_folders(folder):
         yield from _tablet(tablet, known, remote, seen)
     if known is not None:
         yield from _lost_folders(folder, known, remote, seen)
-    yield from _remote_logs(root / LOG)
+    yield from _remote_logs(logs)
     yield from _snapshots(root / KV, known)
 
 
@@ -237,9 +238,22 @@ def _owner(folder: Path, root: Place) -> Iterator[Finding]:
         yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
 
 
-def _remote_buckets(root: Place) -> Iterator[tuple[Place, TableBucket]]:
-    """Yield the folder of each bucket below ``<root>/<database>``; none where the store cannot be listed, as `_owner` reports."""
+@dataclass(frozen=True, slots=True)
+class _RemoteBuckets:
+    """The folder of each bucket in remote storage, below ``<root>/<database>``.
+
+    Attributes:
+        found: In order.
+        is_whole: Whether those are all: not where the store cannot be listed, as `_owner` reports.
+    """
+
+    found: list[tuple[Place, TableBucket]]
+    is_whole: bool
+
+
+def _remote_buckets(root: Place) -> _RemoteBuckets:
     names = store_of(root).names
+    buckets: list[tuple[Place, TableBucket]] = []
     try:
         tables = [root / database / table for database in names(root) for table in names(root / database)]
         for table in tables:
@@ -248,33 +262,25 @@ def _remote_buckets(root: Place) -> Iterator[tuple[Place, TableBucket]]:
             table_id = int(match[1])
             for name in names(table):
                 if name.isdigit():
-                    yield table / name, TableBucket(table_id, None, int(name))
+                    buckets.append((table / name, TableBucket(table_id, None, int(name))))
                 elif (part := _REMOTE_ID.fullmatch(name)) is not None:
-                    for bucket in names(table / name):
-                        if bucket.isdigit():
-                            yield table / name / bucket, TableBucket(table_id, int(part[1]), int(bucket))
+                    found = [each for each in names(table / name) if each.isdigit()]
+                    buckets += [(table / name / each, TableBucket(table_id, int(part[1]), int(each))) for each in found]
     except StoreError:
-        return
+        return _RemoteBuckets(buckets, is_whole=False)
+    return _RemoteBuckets(buckets, is_whole=True)
 
 
-def _answers(root: Place) -> bool:
-    try:
-        store_of(root).names(root)
-    except StoreError:
-        return False
-    return True
-
-
-def _remote_manifests(root: Place) -> dict[TableBucket, RemoteManifest | None] | None:
-    """Return the manifests of all remote logs; None where the store does not answer, as `_owner` reports."""
+def _remote_manifests(logs: _RemoteBuckets) -> dict[TableBucket, RemoteManifest | None] | None:
+    """Return the manifests of all remote logs; None where they are not all known."""
     manifests: dict[TableBucket, RemoteManifest | None] = {}
-    for folder, bucket in _remote_buckets(root):
+    for folder, bucket in logs.found:
         try:
             if (found := remote_manifest.load(folder, bucket)) is not None:
                 manifests[bucket] = found
         except (FlussError, OSError):
             manifests[bucket] = None
-    return manifests if _answers(root) else None
+    return manifests if logs.is_whole else None
 
 
 def _remote_range(remote: _Manifests | None, bucket: TableBucket) -> Range | None:
@@ -283,8 +289,8 @@ def _remote_range(remote: _Manifests | None, bucket: TableBucket) -> Range | Non
     return None if found is None else (found.start, found.end)
 
 
-def _remote_logs(root: Place) -> Iterator[Finding | str]:
-    for folder, bucket in _remote_buckets(root):
+def _remote_logs(logs: _RemoteBuckets) -> Iterator[Finding | str]:
+    for folder, bucket in logs.found:
         count = 0
         for finding in _remote_log(folder, bucket):
             count += 1
@@ -317,8 +323,9 @@ def _remote_log(folder: Place, bucket: TableBucket) -> Iterator[Finding]:
 
 
 def _snapshots(root: Place, known: KnownBuckets | None) -> Iterator[Finding | str]:
-    lacking = {} if known is None or not _answers(root) else dict(known.snapshots)
-    for folder, bucket in _remote_buckets(root):
+    buckets = _remote_buckets(root)
+    lacking = dict(known.snapshots) if known is not None and buckets.is_whole else {}
+    for folder, bucket in buckets.found:
         count = 0
         if any(snapshot_id_of(name) is not None for name in store_of(folder).names(folder)):
             lacking.pop(bucket, None)

@@ -9,14 +9,9 @@ from typing import Any
 
 from fluss_lab.client import Connection, KnownBucket
 from fluss_lab.clock import SystemClock
-from fluss_lab.errors import (
-    CommitConflictError,
-    FlussError,
-)
+from fluss_lab.errors import CommitConflictError, FlussError
 from fluss_lab.lake import LakeCommitter, LakeStorage, LakeTieringFactory
-from fluss_lab.lake.snapshot_summary import (
-    LakeOffsets,
-)
+from fluss_lab.lake.snapshot_summary import LakeOffsets
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.tiering.round.commit_recovery import CommitRecovery

@@ -1,4 +1,4 @@
-"""What is listed of a table: its buckets, rounds, lag, snapshots and files, with the types of their columns."""
+"""Listings of a table: its buckets, rounds, lag, snapshots and files, with the types of their columns."""
 
 from __future__ import annotations
 
