@@ -156,6 +156,12 @@ RETENTION = (
         (f"{_KEPT}[meanwhile]",),
     ),
     Mutant(
+        "deletes_of_what_only_the_lake_has_skipped_by_a_sink", "P4", "fluss_lab/spark/sink/sink_commit.py",
+        "        deleted = names - known.keys() - written\n",
+        "        deleted: set[str] = set()\n",
+        ("tests/unit/spark/sink/test_sink_commit.py::test_rows_that_only_the_lake_has_are_not_said_to_be_deleted",),
+    ),
+    Mutant(
         "rows_that_only_the_lake_has_looked_up_as_absent", "P4", "fluss_lab/client/kv/lookuper.py",
         "        if kept := lake_partitions(self._connection, self._info, names - known.keys()):\n",
         "        if kept := lake_partitions(self._connection, self._info, set()):\n",

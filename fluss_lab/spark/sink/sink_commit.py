@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fluss_lab.client import Connection
+from fluss_lab.client.write.delete_check import check_absence
 from fluss_lab.errors import (
     CorruptDataError,
     InternalError,
@@ -190,11 +191,18 @@ class SinkCommit:
         return max(known) if known else new_writer_id(self._connection, self._info)
 
     def _partitions(self, names: set[str], written: set[str | None]) -> Mapping[str, PartitionInfo]:
-        """Return the partitions of rows; those that do not exist are made, unless all their rows are deletes."""
+        """Return the partitions of rows; those that do not exist are made, unless all their rows are deletes.
+
+        Raises:
+            UnsupportedError: Rows to delete are in a partition that only the lake has, where none is deleted by itself.
+        """
         if not names:
             return {}
         known = self._connection.partitions(self._info)
         missing = sorted(name for name in names - known.keys() if name in written)
+        # Rows to delete in a partition that neither cluster nor lake has are not there.
+        deleted = names - known.keys() - written
+        check_absence(self._connection, self._info, deleted, f"write to {self._info.path}")
         if not missing:
             return known
         if not WRITER_DYNAMIC_PARTITIONS.of(self._connection.options):
