@@ -269,8 +269,8 @@ CLIENT_KV = (
     ),
     Mutant(
         "given_up_rows_reported_as_written", "P12", "fluss_lab/client/write/record_accumulator.py",
-        "in_flight, unsent, refusals, self._given_up)",
-        "in_flight, unsent, refusals)",
+        "queues, refusals, self._given_up)",
+        "queues, refusals, 0)",
         (f"{IN_INTERRUPTED}::test_rows_that_were_given_up_before_are_never_reported_as_written",),
     ),
     Mutant(

@@ -6,7 +6,6 @@ SQL_CATALOG = "fluss_lab/lake/iceberg/table/caching_sql_catalog.py"
 SNAPSHOT = "fluss_lab/lake/iceberg/metadata/snapshot_builder.py"
 MANIFEST_FILES = "fluss_lab/lake/iceberg/metadata/merging_manifest_writer.py"
 ROW_DELTA = "fluss_lab/lake/iceberg/commit/round_commit.py"
-HISTORY = "fluss_lab/lake/iceberg/metadata/snapshot_history.py"
 LAKE_COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
 REPLAY = "fluss_lab/lake/iceberg/commit/replay_start_tags.py"
 SUMMARY = "fluss_lab/lake/snapshot_summary.py"
@@ -129,7 +128,7 @@ LAKE_COMMITS = (
     Mutant(
         "replace_that_loses_rows_let_pass",
         "P2",
-        HISTORY,
+        "fluss_lab/lake/iceberg/metadata/foreign_commits.py",
         "        elif (lost := _rows_lost(lake, snapshot)) is not None:",
         "        elif (lost := _rows_lost(lake, snapshot)) == 0:",
         (f"{IN_COMMITS}::test_a_replace_that_changes_rows_is_a_foreign_change",),

@@ -143,7 +143,7 @@ TIERING = (
         (f"{IN_NODE}::test_a_moved_lab_with_lake_tables_is_refused_naming_both_places",),
     ),
     Mutant(
-        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/metadata/snapshot_history.py",
+        "foreign_commits_let_pass", "P2", "fluss_lab/lake/iceberg/metadata/foreign_commits.py",
         "        if not keeps_rows(snapshot):\n",
         "        if snapshot.summary is None:\n",
         (f"{IN_HISTORY}::test_foreign_changes_of_rows_are_errors",),

@@ -100,7 +100,7 @@ PROCESSES = (
         (f"{IN_SUPERVISOR}::test_another_process_is_not_let_in_as_a_tablet_server",),
     ),
     Mutant(
-        "off_loopback_without_tls", "P10", "fluss_lab/rpc/access/tls.py",
+        "off_loopback_without_tls", "P10", "fluss_lab/server/process/listener.py",
         "    if host not in LOOPBACK:",
         "    if not host:",
         (f"{IN_TLS}::test_a_host_off_loopback_is_refused_without_tls_before_anything_is_touched",),

@@ -246,7 +246,7 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_column_that_somebody_renamed_in_the_lake_is_found_by_its_id",),
     ),
     Mutant(
-        "tail_file_that_a_full_disk_cut_read", "P9", "fluss_lab/spark/source/log_range_source.py",
+        "tail_file_that_a_full_disk_cut_read", "P9", TAILS,
         "        return False  # tasks need no disk\n",
         "        return True\n",
         (f"{TAIL_FRAMES}::test_a_full_disk_leaves_nothing_and_tasks_read",),

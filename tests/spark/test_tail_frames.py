@@ -176,10 +176,8 @@ def test_what_is_more_than_the_option_allows_is_read_by_tasks(spark, flights, ma
 
 
 def test_what_is_many_records_is_read_by_tasks(spark, flights, monkeypatch):
-    from fluss_lab.spark.source import log_range_source
-
     for most, in_file in ((90, True), (89, False)):
-        monkeypatch.setattr(log_range_source, "TAIL_RECORDS_MAX", most)
+        monkeypatch.setattr(tails, "TAIL_RECORDS_MAX", most)
         frame = scan_to_spark(spark, flights.reader().scan(COLUMNS))
         assert (BY_TASKS not in plan_of(frame)) is in_file
         same(rows(frame), flights.expected(flights.ends))

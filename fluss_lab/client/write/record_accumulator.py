@@ -15,7 +15,7 @@ from typing import Final
 
 from fluss_lab.client.cluster.leader_requests import PAUSE_FIRST_S, PAUSE_MAX_S
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteBatch, WriteCall
-from fluss_lab.client.write.write_result import AcknowledgedRows, AcknowledgedTally, WriteProgress
+from fluss_lab.client.write.unsettled_write import AcknowledgedTally, WriteProgress
 from fluss_lab.errors import FlussError, InvalidRequestError, WriteInterruptedError
 from fluss_lab.interrupts import Monitor
 from fluss_lab.model import TableBucket
@@ -193,18 +193,9 @@ class RecordAccumulator:
     def progress(self) -> WriteProgress:
         """Return what became of all rows so far."""
         with self._changed:
-            acknowledged = {
-                place: AcknowledgedRows(tally.rows, tuple(tally.ranges)) for place, tally in self._tallies.items()
-            }
-            in_flight: dict[BucketKey, int] = {}
-            unsent = 0
-            for queue in [*self._active.values(), *self._parked]:
-                in_doubt = queue.rows_in_doubt
-                unsent += sum(piece.rows.num_rows for piece in queue.pieces()) - in_doubt
-                if in_doubt:
-                    in_flight[queue.key] = in_flight.get(queue.key, 0) + in_doubt
+            queues = [*self._active.values(), *self._parked]
             refusals = tuple(str(queue.given_up) for queue in self._parked)
-            return WriteProgress(self._given, acknowledged, in_flight, unsent, refusals, self._given_up)
+            return WriteProgress.of(self._given, self._tallies, queues, refusals, self._given_up)
 
     # -- the senders' side -------------------------------------------------------------------------------------------
 

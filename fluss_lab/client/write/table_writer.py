@@ -21,8 +21,9 @@ from fluss_lab.client.write.delete_check import check_absence
 from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
+from fluss_lab.client.write.unsettled_write import UnsettledWrite, WriteProgress
 from fluss_lab.client.write.write_requests import Appends, WriteKind
-from fluss_lab.client.write.write_result import AppendResult, UnsettledWrite, WriteFuture, WriteProgress, WriteResult
+from fluss_lab.client.write.write_result import AppendResult, WriteFuture, WriteResult
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,

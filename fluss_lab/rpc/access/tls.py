@@ -7,13 +7,11 @@ address the call goes to: so a certificate for ``lab.example.org`` serves tablet
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model.config.options import SERVER_HOST, TLS_CERTIFICATE, TLS_KEY
 from fluss_lab.rpc.grpc_module import grpc
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -64,37 +62,6 @@ class Identity:
     def trust(self) -> Trust:
         """Return how the cluster's own processes trust each other: this certificate, and no other."""
         return Trust(self.certificate, self.names[0])
-
-
-def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None:
-    """Return the certificate of the servers; None: they serve without TLS, on loopback.
-
-    Args:
-        options: Cluster options.
-        folder: The lab's; relative paths are relative to it.
-
-    Raises:
-        InvalidPropertyError: A host other than loopback without TLS, a certificate without key, or unusable files.
-    """
-    host, certificate, key = SERVER_HOST.of(options), TLS_CERTIFICATE.of(options), TLS_KEY.of(options)
-    if bool(certificate) != bool(key):
-        given, missing = (TLS_CERTIFICATE, TLS_KEY) if certificate else (TLS_KEY, TLS_CERTIFICATE)
-        raise InvalidPropertyError(f"{given.key} is set, and {missing.key} is not: TLS needs both")
-    if certificate:
-        return load_identity(folder / _expand(certificate), folder / _expand(key))
-    if host not in LOOPBACK:
-        raise InvalidPropertyError(
-            f"{SERVER_HOST.key}={host}: TLS is required on other hosts than loopback: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
-            f"or listen on {LOOPBACK[0]}"
-        )
-    return None
-
-
-def _expand(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)  # of no user: the file is reported as missing
 
 
 def load_identity(certificate: Path, key: Path) -> Identity:

@@ -1,9 +1,10 @@
-"""The listener of a server: address, ports, threads."""
+"""The listener of a server: address, certificate, ports, threads."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from fluss_lab.errors import InvalidPropertyError, LabError
 from fluss_lab.model.config.option_kinds import PORT_MAX
@@ -14,8 +15,10 @@ from fluss_lab.model.config.options import (
     SERVER_HOST,
     SERVER_PORT,
     SERVER_THREADS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
 )
-from fluss_lab.rpc.access.tls import Identity
+from fluss_lab.rpc.access.tls import LOOPBACK, Identity, load_identity
 from fluss_lab.rpc.rpc_methods import TABLET_SERVER
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.rpc.serving.unread_answers import ConnectionLimits
@@ -25,6 +28,37 @@ log = logging.getLogger(__name__)
 
 #: The coordinator calls its tablet server from threads of the common pool; these answer it when all of that pool wait.
 NOTIFY_THREADS = 2
+
+
+def server_identity(options: Mapping[str, str], folder: Path) -> Identity | None:
+    """Return the certificate of the servers; None: they serve without TLS, on loopback.
+
+    Args:
+        options: Cluster options.
+        folder: The lab's; relative paths are relative to it.
+
+    Raises:
+        InvalidPropertyError: A host other than loopback without TLS, a certificate without key, or unusable files.
+    """
+    host, certificate, key = SERVER_HOST.of(options), TLS_CERTIFICATE.of(options), TLS_KEY.of(options)
+    if bool(certificate) != bool(key):
+        given, missing = (TLS_CERTIFICATE, TLS_KEY) if certificate else (TLS_KEY, TLS_CERTIFICATE)
+        raise InvalidPropertyError(f"{given.key} is set, and {missing.key} is not: TLS needs both")
+    if certificate:
+        return load_identity(folder / _expand(certificate), folder / _expand(key))
+    if host not in LOOPBACK:
+        raise InvalidPropertyError(
+            f"{SERVER_HOST.key}={host}: TLS is required on other hosts than loopback: set {TLS_CERTIFICATE.key} and {TLS_KEY.key}, "
+            f"or listen on {LOOPBACK[0]}"
+        )
+    return None
+
+
+def _expand(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)  # of no user: the file is reported as missing
 
 
 def listen(options: Mapping[str, str], secret: str, identity: Identity | None, ports: Iterable[int]) -> Server:

@@ -17,7 +17,7 @@ from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.model.config.options import SERVER_ATTACHED_MAX
 from fluss_lab.periodic_work import Ticker
 from fluss_lab.rpc.access import token as tokens
-from fluss_lab.rpc.access.tls import Trust, server_identity
+from fluss_lab.rpc.access.tls import Trust
 from fluss_lab.rpc.rpc_methods import COORDINATOR
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.server.coordinator.coordinator_service import CoordinatorService
@@ -35,7 +35,7 @@ from fluss_lab.server.folder.metadata_checks import (
 from fluss_lab.server.folder.read_only_lab import reserve_of
 from fluss_lab.server.folder.remote_storage import claim_remote, remote_root
 from fluss_lab.server.process import discovery, server_process
-from fluss_lab.server.process.listener import chosen_ports, listen
+from fluss_lab.server.process.listener import chosen_ports, listen, server_identity
 from fluss_lab.server.process.tablet_launch import (
     RESIDENT_ID,
     Launcher,

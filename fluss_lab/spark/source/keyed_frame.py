@@ -104,7 +104,7 @@ def keyed_read(session: SparkSession, scan: Scan, names: Sequence[str]) -> Keyed
 
 def _tails(session: SparkSession, source: TableSource, plan: Plan, names: Sequence[str]) -> Tails:
     """Return the log's part of a plan, which keeps its rows where they are to be written to a file."""
-    from fluss_lab.spark.source.log_range_source import tail_size_max
+    from fluss_lab.spark.source.tail_files import tail_size_max
 
     size_max = tail_size_max(session, source, log_records(plan.parts))
     # In memory never more than one bucket's tail may be of any reader.
@@ -136,7 +136,8 @@ def keyed_frames(
     Args:
         with_source: Whether those of lake and log are to be kept apart.
     """
-    from fluss_lab.spark.source.log_range_source import keyed_log_frame, keyed_tail
+    from fluss_lab.spark.source.log_range_source import keyed_log_frame
+    from fluss_lab.spark.source.tail_files import keyed_tail
 
     first, *others = _lake_reads(source, read.files, schema)
     # A row of the log counts as live where the bucket or the offset is null, which only one that nobody asked for can be.

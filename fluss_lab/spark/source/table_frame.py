@@ -269,7 +269,8 @@ def _log_table_frames(
     session: SparkSession, source: TableSource, plan: Plan, schema: T.StructType, *, with_source: bool = False
 ) -> list[FramePart]:
     """Return the rows of a log table: in one frame, unless those of lake and log are to be kept apart."""
-    from fluss_lab.spark.source.log_range_source import log_frame, log_tail
+    from fluss_lab.spark.source.log_range_source import log_frame
+    from fluss_lab.spark.source.tail_files import log_tail
 
     whole, clipped = _lake_files(plan)
     # Spark leaves empty files out without a word, and believes footers.

@@ -3,7 +3,8 @@
 Without that, each use of a frame starts workers in Python for the few records that the lake does not have yet. The files
 are of this user only. They lie in the folder that Spark has for files of the application, so they go with it, also when
 its processes are killed (but the JVM itself, which leaves its own temporary files behind then). Until then a frame, and
-whatever is made of it, finds its file: one goes earlier only when no plan in the JVM has it any more.
+whatever is made of it, finds its file: one goes earlier only when no plan in the JVM has it any more. What is no file is read by
+tasks: `fluss_lab.spark.source.log_range_source`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ import os
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from fluss_lab.model.config.options import SPARK_TAIL_FILE_SIZE_MAX
+from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.row_export import ROW_GROUP_ROWS
+from fluss_lab.read.union.whole_files import TAIL_RECORDS_MAX, Tails, log_records
+from fluss_lab.spark.log_task import in_spark_types, log_batches
 from fluss_lab.spark.session.worker_placement import is_one_process
-from fluss_lab.spark.source.spark_types import arrow_schema
+from fluss_lab.spark.source.spark_types import arrow_schema, with_nulls
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812
 
 #: Metadata of a field of Spark: by which id its column is found in Parquet.
@@ -202,3 +208,82 @@ def tail_files(context: SparkContext) -> TailFiles | None:
             return None
         setattr(context, _FILES, found)
     return found
+
+
+def log_tail(
+    session: SparkSession,
+    source: TableSource,
+    ranges: Sequence[LogRange],
+    schema: T.StructType,
+    fields: T.StructType,
+) -> AbstractContextManager[TailFile | None]:
+    """Return a block's file with the records of the log that a frame is made of in the block; None: tasks read them.
+
+    Tasks do where executors are other processes than the driver, where the records are more than the option
+    ``client.spark.tail-file-size-max`` and `TAIL_RECORDS_MAX` allow, and where there is no room for the file.
+
+    Args:
+        source: The table.
+        ranges: Which records.
+        schema: The columns wanted.
+        fields: The same, as Spark finds them in files.
+
+    Raises:
+        FlussError: As `read_range`: the records cannot be read.
+
+    Cost: the records are read and written once; of too many of them the first answer of the server.
+    """
+    records = sum(each.records for each in ranges)
+    batches = log_batches(source.connection, source.info, ranges, schema, ROW_GROUP_ROWS)
+    return _written_file(session, source, fields, batches, records, records)
+
+
+def keyed_tail(
+    session: SparkSession, source: TableSource, tails: Tails, schema: T.StructType, fields: T.StructType
+) -> AbstractContextManager[TailFile | None]:
+    """Return a block's file with the rows of a primary-key table in the log's part of a read; None: tasks read them.
+
+    Args:
+        tails: That part, with the columns of the schema.
+        fields: May have further columns behind the schema's: they are null.
+
+    All else is as in `log_tail`; what of the rows was kept is not read again, and nothing is where they are too large.
+    """
+    if tails.expected_bytes > SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options):
+        return nullcontext()
+    batches = with_nulls(in_spark_types(tails.rows(), source.info, schema, ROW_GROUP_ROWS), arrow_schema(fields))
+    # How many of the records are rows is not known.
+    return _written_file(session, source, fields, batches, log_records(tails.plan.parts), None)
+
+
+def tail_size_max(session: SparkSession, source: TableSource, records: int) -> int:
+    """Return how large a file with so many records of the log may become; 0: tasks read them."""
+    size_max = SPARK_TAIL_FILE_SIZE_MAX.of(source.connection.options)
+    is_written = 0 < records <= TAIL_RECORDS_MAX and size_max and tail_files(session.sparkContext) is not None
+    return size_max if is_written else 0
+
+
+@contextmanager
+def _written_file(
+    session: SparkSession,
+    source: TableSource,
+    fields: T.StructType,
+    batches: Iterator[pa.RecordBatch],
+    records: int,
+    rows: int | None,
+) -> Iterator[TailFile | None]:
+    size_max = tail_size_max(session, source, records)
+    files = tail_files(session.sparkContext) if size_max else None
+    if files is None:
+        yield None
+        return
+    with files.new(fields, size_max) as file:
+        yield file if file is not None and _is_written(file, source, batches, rows) else None
+
+
+def _is_written(file: TailFile, source: TableSource, batches: Iterator[pa.RecordBatch], records: int | None) -> bool:
+    try:
+        with source.watch("reading the log of {}"):
+            return file.write(batches, records)
+    except OSError:
+        return False  # tasks need no disk

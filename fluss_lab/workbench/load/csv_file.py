@@ -19,7 +19,7 @@ from fluss_lab.errors import InvalidRecordError, InvalidRequestError, InvalidSch
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, file_error
-from fluss_lab.workbench.load.text_values import TextTypes, parsed_texts
+from fluss_lab.workbench.load.text_types import TextTypes, parsed_texts
 
 #: Bytes read at a time; no row is longer.
 _BLOCK_BYTES: Final = 4 << 20

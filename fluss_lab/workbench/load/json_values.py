@@ -20,7 +20,7 @@ from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, value_text
 from fluss_lab.workbench.load.load_columns import LoadColumn
-from fluss_lab.workbench.load.text_values import (
+from fluss_lab.workbench.load.text_types import (
     FLOAT_EXACT_MAX,
     TextTypes,
     exact_decimal,

@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from fluss_lab.client import AppendWriter, Connection, UpsertWriter
-from fluss_lab.client.write.write_result import UnsettledWrite, WriteFuture
+from fluss_lab.client.write.unsettled_write import UnsettledWrite
+from fluss_lab.client.write.write_result import WriteFuture
 from fluss_lab.display import Waiting, html_table
 from fluss_lab.errors import (
     DatabaseNotFoundError,

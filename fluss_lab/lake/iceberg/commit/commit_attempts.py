@@ -30,8 +30,9 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
+from fluss_lab.lake.iceberg.metadata.foreign_commits import check_no_foreign
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
-from fluss_lab.lake.iceberg.metadata.snapshot_history import check_no_foreign, commit_in, main_line, since
+from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line, since
 from fluss_lab.lake.iceberg.table.catalog_access import NOT_DONE, CatalogAccess, CatalogLockedError
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY
 from fluss_lab.model import TablePath

@@ -19,6 +19,7 @@ from fluss_lab.lake.format_interfaces import CommitterInitContext, LakeCommitter
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits, moved_on_error
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
+from fluss_lab.lake.iceberg.metadata.foreign_commits import check_no_foreign
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot, stage_row_delta
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketFiles,
@@ -28,7 +29,6 @@ from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     snapshot_state,
 )
 from fluss_lab.lake.iceberg.metadata.snapshot_history import (
-    check_no_foreign,
     check_shown,
     is_ours,
     main_line,
