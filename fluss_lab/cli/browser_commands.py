@@ -61,6 +61,7 @@ def explore(
     It is `lab.explore()` without Jupyter, for whoever only wants to look. The link opens it once, in one browser of this
     machine: it listens on 127.0.0.1 only, and answers nobody else.
     """
+    from fluss_lab.explorer.lab_explorer import unknown_mask
     from fluss_lab.explorer.loopback.loopback_host import LoopbackHost
     from fluss_lab.model import TablePath
 
@@ -69,6 +70,8 @@ def explore(
         if table is not None:
             lab.connection.table_info(table)
         host = LoopbackHost(lab, folder.absolute().name, table=table, mask=mask, read_only=read_only, port=port)
+        if (text := unknown_mask(lab.connection, mask)) is not None:
+            click.echo(f"warning: {text}", err=True)
 
         def show(link: str) -> None:
             click.echo(f"the explorer of {folder}: {link}")

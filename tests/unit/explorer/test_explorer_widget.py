@@ -2,6 +2,7 @@
 
 import gc
 import json
+import warnings
 import weakref
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_is_no_question_is_an_error_of_its_slot(widget, content):
 
 
 def test_lab_explore_opens_on_a_table(lab):
-    lab.create_table("shop.opened", {"id": "int"}, if_not_exists=True)
+    lab.create_table("shop.opened", {"id": "int", "email": "string"}, if_not_exists=True)
     widget = lab.explore("shop.opened", mask=["email"], read_only=True)
     assert json.loads(widget.saved) == {"table": "shop.opened", "read_only": True}
     widget.close()
@@ -56,6 +57,17 @@ def test_lab_explore_opens_on_a_table(lab):
         lab.explore("shop.nothing")
     with pytest.raises(InvalidNameError):
         lab.explore("../x")
+
+
+def test_a_mask_that_hides_nothing_is_warned_of(lab):
+    lab.create_table("shop.opened", {"id": "int", "email": "string"}, if_not_exists=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lab.explore(mask=["EMail"]).close()
+        lab.explore().close()
+    with pytest.warns(UserWarning, match=r"no table has a column 'address\.zip', 'emial'") as found:
+        lab.explore("shop.opened", mask=["email", "emial", "address.zip"]).close()
+    assert found[0].filename == __file__
 
 
 def test_a_widget_that_is_closed_is_let_go(lab):
