@@ -29,7 +29,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         slot: The place that the answer is for; a newer request of a slot replaces an older one.
         seq: The number of the request, given back with the answer.
-        view: The view that asks, given back with the answer: a widget may be shown at several places, and each hears all answers.
+        view: The view that asks, given back with the answer: a widget may be shown at several places, and each gets all answers.
     """
 
     slot: str

@@ -113,7 +113,7 @@ class AutoPartition:
             return None
 
     def is_past(self, name: str, now_ms: int) -> bool:
-        """Tell whether the partition of a name is past keeping at a moment. One whose value is no time is kept."""
+        """Return whether the partition of a name is past keeping at a moment. One whose value is no time is kept."""
         earliest, value = self.earliest(now_ms), self.time_of(name)
         return earliest is not None and self.is_time(value) and value < earliest
 
@@ -137,7 +137,7 @@ class AutoPartition:
             return now_ms
 
     def is_time(self, value: str) -> bool:
-        """Tell whether a value is a time in the unit's format."""
+        """Return whether a value is a time in the unit's format."""
         if len(value) != len(_FORMATS[self.unit]) or _DIGITS.fullmatch(value) is None or not value.isascii():
             return False
         if self.unit == "quarter":

@@ -58,7 +58,7 @@ class TableDescriptor:
 
     @property
     def lake_enabled(self) -> bool:
-        """Tell whether the table is tiered into the lake."""
+        """Return whether the table is tiered into the lake."""
         return options.DATALAKE_ENABLED.of(self.properties)
 
     @property
@@ -179,7 +179,7 @@ class TableInfo:
 
     @cached_property
     def is_log_table(self) -> bool:
-        """Tell whether the table has no primary key."""
+        """Return whether the table has no primary key."""
         return not self.descriptor.schema.primary_key
 
     def __repr__(self) -> str:

@@ -40,7 +40,7 @@ def check_name(name: object, kind: str) -> str:
 
 
 def is_reserved_column(name: str) -> bool:
-    """Tell whether a column name belongs to the system, in any case."""
+    """Return whether a column name belongs to the system, in any case."""
     lowered = name.lower()
     return lowered in RESERVED_COLUMNS or re.fullmatch(r"_r\d+", lowered) is not None
 

@@ -139,7 +139,7 @@ class LogLooks:
         return None, world.now()
 
     def _is_unsure(self, value: Any) -> bool:
-        """Tell whether a past moment of a log table lies before all that is held: nobody knows how many records it had."""
+        """Return whether a past moment of a log table lies before all that is held: nobody knows how many records it had."""
         world = self._world
         if world.kind.is_keyed:
             return False

@@ -171,7 +171,7 @@ class World:
         return Edge(value, clipped, any(self._may_miss(place, first, moment_ms) for place, first in earliest.items()))
 
     def _may_miss(self, place: Place, first: int, moment_ms: int) -> bool:
-        """Tell whether records of a time on may be gone: nobody knows the times of those that are."""
+        """Return whether records of a time on may be gone: nobody knows the times of those that are."""
         events = self.logs[place].events
         return first > 0 and (first == len(events) or moment_ms <= events[first].timestamp_ms)
 
@@ -454,7 +454,7 @@ class World:
         return rng.choice(known) if known else None
 
     def is_within_reach(self, moment: Moment) -> bool:
-        """Tell whether a read at a moment must succeed: records may be gone, or what ended rows since."""
+        """Return whether a read at a moment must succeed: records may be gone, or what ended rows since."""
         if moment.lost:
             return False
         if self.kind.is_keyed:

@@ -77,7 +77,7 @@ def _unknown_links(name, found, owner):
 
 
 def _resolves(dotted):
-    """Tell whether a full name is a module, or an attribute of one."""
+    """Return whether a full name is a module, or an attribute of one."""
     names = dotted.split(".")
     for end in range(len(names), 0, -1):
         try:

@@ -99,7 +99,7 @@ class Writer(Worker):
 
     @property
     def caught_up(self) -> bool:
-        """Tell whether all that was written is in the lake, as the lake says; the writer has ended."""
+        """Return whether all that was written is in the lake, as the lake says; the writer has ended."""
         logs = self.history.read()
         ends = tiered_ends(self.audit.table())
         return all(ends.get(place, 0) == len(log.events) for place, log in logs.items())

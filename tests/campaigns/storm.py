@@ -355,7 +355,7 @@ class Storm:
         return threading.active_count() - len(lookups), len(os.listdir("/proc/self/fd"))
 
     def is_as(self, before: tuple[int, int]) -> bool:
-        """Tell whether there are no more threads, and no more descriptors but for gRPC's sockets that it keeps a while."""
+        """Return whether there are no more threads, and no more descriptors but for gRPC's sockets that it keeps a while."""
         threads, descriptors = self.state()
         return threads <= before[0] and descriptors <= before[1] + DESCRIPTORS_MORE_MAX
 

@@ -34,7 +34,7 @@ class Event:
 
     @property
     def adds(self) -> bool:
-        """Tell whether it adds a row, rather than ending one."""
+        """Return whether it adds a row, rather than ending one."""
         return self.change[0] == "+"
 
 

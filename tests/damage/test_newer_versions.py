@@ -94,7 +94,7 @@ def _places(lab):
 
 
 def _is_number(node):
-    """Tell whether a statement defines a format's number."""
+    """Return whether a statement defines a format's number."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     names = [target.id for target in targets if isinstance(target, ast.Name)]
     value = getattr(node, "value", None)

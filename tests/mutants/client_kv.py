@@ -262,8 +262,8 @@ CLIENT_KV = (
         (f"{IN_SCHEMAS}::test_padding_refuses_what_would_change_or_lose_values",),
     ),
     Mutant(
-        "rows_given_up_unheard", "P1", "fluss_lab/client/write/record_accumulator.py",
-        "            if (error := self._unheard()) is not None:\n                raise error\n",
+        "rows_given_up_without_an_error", "P1", "fluss_lab/client/write/record_accumulator.py",
+        "            if (error := self._unread_failure()) is not None:\n                raise error\n",
         "",
         (f"{IN_WRITING}::test_a_call_that_waited_for_room_is_not_queued_behind_one_that_failed_meanwhile",),
     ),

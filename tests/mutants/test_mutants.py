@@ -148,7 +148,7 @@ def _tests_of(file: str) -> frozenset[str]:
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Tell whether two pieces of programs say the same, whatever their layout and comments."""
+    """Return whether two pieces of programs say the same, whatever their layout and comments."""
     if type(one) is not type(other):
         return False
     if isinstance(one, ast.AST):

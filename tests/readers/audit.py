@@ -231,12 +231,12 @@ def check_within(files: Mapping[str, FileContent]) -> None:
 
 
 def _gone(place: Place, then: Mapping[Place, dict[str, Any]], now: Mapping[Place, dict[str, Any]]) -> bool:
-    """Tell whether a bucket that a tagged snapshot holds is not there any more, or is another of its name."""
+    """Return whether a bucket that a tagged snapshot holds is not there any more, or is another of its name."""
     return place not in now or then[place].get("partition_id") != now[place].get("partition_id")
 
 
 def _same(one: Entry, other: Entry) -> bool:
-    """Tell whether two entries are of the same record; a copy may know more columns, and be placed elsewhere."""
+    """Return whether two entries are of the same record; a copy may know more columns, and be placed elsewhere."""
     rows = {name: value for name, value in one.row.items() if name in other.row}
     return (one.timestamp_ms, one.change, one.previous) == (other.timestamp_ms, other.change, other.previous) and all(
         other.row[name] == value for name, value in rows.items()

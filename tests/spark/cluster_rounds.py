@@ -32,7 +32,7 @@ FINE = TieringOptions(split_bytes_min=1)
 
 
 class Wide(SparkTieringExecutor):
-    """Tells the planner of more workers than there are, so that it cuts finer."""
+    """Gives the planner more workers than there are, so that it cuts finer."""
 
     def __init__(self, session: Any, reported: int = 12, pool: str = POOL) -> None:
         super().__init__(session, pool=pool)

@@ -53,7 +53,7 @@ def armed(session):
 
 
 class Wide(SparkTieringExecutor):
-    """Tells the planner of more workers than there are, so that it cuts finer."""
+    """Gives the planner more workers than there are, so that it cuts finer."""
 
     def __init__(self, session, parallelism):
         super().__init__(session)

@@ -69,7 +69,7 @@ class Gathering(Generic[F]):
 
 
 class _Ready(Protocol):
-    def __call__(self, *, hears: bool) -> None:
+    def __call__(self, *, raises_failure: bool) -> None:
         """Make a writer ready."""
 
 
@@ -81,7 +81,7 @@ class RowGatherer(Generic[F]):
     Args:
         plain: What rows are checked by.
         new_future: Makes the future of a call.
-        ready: Makes the writer ready; raises when it is closed, and, where it hears, what an earlier call failed with.
+        ready: Makes the writer ready; raises when it is closed, and, with `raises_failure`, what an earlier call failed with.
         queue: Queues checked rows as one call: its future, the rows, when it began.
         lock: The writer's, in whose order calls are queued.
         name: For threads and messages.
@@ -129,7 +129,7 @@ class RowGatherer(Generic[F]):
         """Do what the lock is needed for, after a row was added to some rows, which may have been taken before."""
         with self._lock, Held():
             try:
-                self._ready(hears=True)
+                self._ready(raises_failure=True)
                 if gathering is not None and gathering is not self._open:
                     if 0 <= gathering.place_of(row) < (gathering.taken or 0):
                         return gathering.future
@@ -194,10 +194,10 @@ class RowGatherer(Generic[F]):
     def _drain_late(self) -> None:
         with self._lock:
             try:
-                self._ready(hears=False)
+                self._ready(raises_failure=False)
                 self.drain()
             except FlussError as error:
-                log.info("%s: rows wait: %s", self._name, error)  # the writer's next call hears of it
+                log.info("%s: rows wait: %s", self._name, error)  # the writer's next call raises it
 
 
 class _Lingerer:

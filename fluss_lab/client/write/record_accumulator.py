@@ -98,7 +98,7 @@ class RecordAccumulator:
 
         Raises:
             InvalidRequestError: The queues were closed meanwhile; nothing is queued.
-            FlussError: An earlier call failed, and nobody has heard of it yet; nothing is queued. Rows that go on behind lost
+            FlussError: An earlier call failed, and no caller has read its error yet; nothing is queued. Rows that go on behind lost
                 ones could not be sent in their order again.
         """
         size = sum(piece.size_bytes for _, piece in pieces)
@@ -106,7 +106,7 @@ class RecordAccumulator:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._buffer_bytes)
             if self._closed:
                 raise InvalidRequestError("the writer was closed while rows waited for room; none of them was queued")
-            if (error := self._unheard()) is not None:
+            if (error := self._unread_failure()) is not None:
                 raise error
             if any(queue.writer_id is None for queue, _ in pieces):
                 return False
@@ -135,21 +135,21 @@ class RecordAccumulator:
         """Wait until every call is settled, or `close`; return the first error that no caller has read yet."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._open)
-            return self._heard()
+            return self._take_failure()
 
     def take_failure(self) -> FlussError | None:
-        """Return the error of the first call that failed and whose future nobody has read, and count all that failed as heard of."""
+        """Return the error of the first call that failed and whose future nobody has read, and count all that failed as read."""
         if not self._failed:  # as at nearly every call
             return None
         with self._changed:
-            return self._heard()
+            return self._take_failure()
 
-    def _heard(self) -> FlussError | None:
-        error = self._unheard()
+    def _take_failure(self) -> FlussError | None:
+        error = self._unread_failure()
         self._failed.clear()
         return error
 
-    def _unheard(self) -> FlussError | None:
+    def _unread_failure(self) -> FlussError | None:
         return next((write.error for write in self._failed if not write.future.looked_at), None)
 
     def close(self) -> None:

@@ -232,7 +232,7 @@ class TableWriter:
         """Queue checked rows; wait for room. See the writers' own methods for what is raised."""
         started = time.monotonic()
         with self._queueing, Held() as held:
-            self._ready(hears=True)
+            self._ready(raises_failure=True)
             if self._single is not None:
                 self._single.drain()
             self._queue_rows(future, batches, change, started)
@@ -311,16 +311,16 @@ class TableWriter:
             self._sender.join(self._connection.request_timeout_ms / 1000)
         self._connection.open_resources.remove(self)
 
-    def _ready(self, *, hears: bool) -> None:
+    def _ready(self, *, raises_failure: bool) -> None:
         """Check that the writer is open; get a writer id and start the senders, at the first call.
 
         Args:
-            hears: Whether what an earlier call failed with is raised, if nobody has heard of it.
+            raises_failure: Whether what an earlier call failed with is raised, if no caller has read it yet.
         """
         self._check_process()
         if self._closed:
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
-        if hears and (error := self._accumulator.take_failure()) is not None:
+        if raises_failure and (error := self._accumulator.take_failure()) is not None:
             raise type(error)(f"{error}; that was an earlier call: of this one nothing was sent")
         self._prepare()
 

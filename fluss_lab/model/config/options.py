@@ -123,7 +123,10 @@ BUCKET_REOPEN_WAIT_MAX: Final = duration(
     "bucket.reopen.wait-max", "10s", "longest wait until a bucket that could not be opened is tried again", minimum=1
 )
 BUCKET_REPORT_INTERVAL: Final = duration(
-    "bucket.report.interval", "10s", "how often the coordinator hears how far logs are on the device", minimum=1
+    "bucket.report.interval",
+    "10s",
+    "how often servers report to the coordinator how far logs are on the device",
+    minimum=1,
 )
 #: Sizes and milliseconds in messages, and numbers of gRPC, have 32 bits.
 MESSAGE_MAX: Final = 2**31 - 1

@@ -131,7 +131,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def has_rules(dtype: DataType) -> bool:
-    """Tell whether a type has rules that an equal Arrow type does not vouch for: NOT NULL, or a length."""
+    """Return whether a type has rules that an equal Arrow type does not vouch for: NOT NULL, or a length."""
     return not dtype.nullable or dtype.name == "CHAR" or any(has_rules(field.type) for field in dtype.fields)
 
 
@@ -343,7 +343,7 @@ def check_names(names: list[str], wanted: list[tuple[str, DataType]], kind: str)
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text can be encoded: it has no half of a surrogate pair."""
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -134,12 +134,12 @@ def for_pandas(schema: pa.Schema) -> pa.Schema:
 
 
 def is_frame(value: object) -> bool:
-    """Tell whether a value is a pandas DataFrame; nothing is one before pandas is imported, by whichever thread."""
+    """Return whether a value is a pandas DataFrame; nothing is one before pandas is imported, by whichever thread."""
     return _is_pandas(value, "DataFrame")
 
 
 def is_series(value: object) -> bool:
-    """Tell whether a value is a pandas Series."""
+    """Return whether a value is a pandas Series."""
     return _is_pandas(value, "Series")
 
 

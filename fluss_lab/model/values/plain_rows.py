@@ -91,7 +91,7 @@ class PlainRows:
 
     @staticmethod
     def fits(dtype: DataType) -> bool:
-        """Tell whether rows may have columns of a type."""
+        """Return whether rows may have columns of a type."""
         return dtype.name in _FORMS and (dtype.name != "TIMESTAMP" or dtype.precision == _MICROS)
 
     @staticmethod

@@ -166,7 +166,7 @@ def _check_types(values: Sequence[Any], target: DataType, place: CellPosition) -
 
 
 def _is_missing(kind: type) -> bool:
-    """Tell whether a type is that of ``pandas.NA`` or ``pandas.NaT``."""
+    """Return whether a type is that of ``pandas.NA`` or ``pandas.NaT``."""
     return kind.__name__ in {"NAType", "NaTType"} and kind.__module__.startswith("pandas.")
 
 

@@ -52,7 +52,7 @@ def _has_required(dtype: pa.DataType) -> bool:
 
 
 def _is_list(dtype: pa.DataType) -> bool:
-    """Tell whether a type is an ARRAY's, also as others write it."""
+    """Return whether a type is an ARRAY's, also as others write it."""
     return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 

@@ -105,7 +105,7 @@ def spark_as_arrow(rows: Any) -> Any:
 
 
 def is_row(rows: Mapping[Any, Any]) -> bool:
-    """Tell whether a dict is one row, not columns: one of its values cannot be a column."""
+    """Return whether a dict is one row, not columns: one of its values cannot be a column."""
     columns = (list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)
     return not all(isinstance(value, columns) or is_series(value) for value in rows.values())
 

@@ -18,7 +18,7 @@ _SIGNED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): 
 
 
 def is_rows(value: object) -> bool:
-    """Tell whether a value is rows whose schema can be taken: a pandas frame, or Arrow data."""
+    """Return whether a value is rows whose schema can be taken: a pandas frame, or Arrow data."""
     return is_frame(value) or isinstance(value, _ARROW) or hasattr(value, "__arrow_c_stream__")
 
 

@@ -20,7 +20,7 @@ _DELETE: Final = int(ChangeType.DELETE)
 
 
 def write_mask(records: LogRecords) -> NDArray[np.bool_]:
-    """Tell of each record whether it writes a row.
+    """Return of each record whether it writes a row.
 
     Raises:
         CorruptDataError: The records do not say.
@@ -31,7 +31,7 @@ def write_mask(records: LogRecords) -> NDArray[np.bool_]:
 
 
 def end_mask(records: LogRecords) -> NDArray[np.bool_]:
-    """Tell of each record whether it ends a row.
+    """Return of each record whether it ends a row.
 
     Raises:
         CorruptDataError: The records do not say, or one does not say which row.
@@ -58,7 +58,7 @@ def ended_offsets(records: LogRecords) -> NDArray[np.int64]:
 
 
 def membership_mask(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell of each value whether it is one of some others, which ascend."""
+    """Return of each value whether it is one of some others, which ascend."""
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

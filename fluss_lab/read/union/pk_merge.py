@@ -180,7 +180,7 @@ class Tail:
         return coalesce(found)
 
     def _write_mask(self, records: LogRecords) -> NDArray[np.bool_]:
-        """Tell of each record whether it writes a row below the stop of rows."""
+        """Return of each record whether it writes a row below the stop of rows."""
         written = write_mask(records)
         if records.next_offset > self._row_stop:
             written &= records.offsets.to_numpy() < self._row_stop

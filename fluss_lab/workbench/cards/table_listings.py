@@ -55,7 +55,7 @@ BUCKET_COLUMNS: Final = {
 
 
 def bucket_listing(connection: Connection, info: TableInfo, *, patient: bool) -> Listing:
-    """Return what is shown of a table's buckets; without patience those of servers that are away are not known."""
+    """Return what is shown of a table's buckets; without waiting: those of servers that are away are not known."""
     in_lake = info.descriptor.lake_enabled
     rows = [bucket_row(status, in_lake) for status in connection.admin().buckets(info, patient=patient)]
     rows.sort(key=lambda row: (str(row["partition"] or ""), row["bucket"]))

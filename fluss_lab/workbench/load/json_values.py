@@ -81,7 +81,7 @@ class FoundTypes:
         return pa.schema(wanted)
 
     def _may_be_times(self, path: str, leaf: pa.ChunkedArray) -> bool:
-        """Tell whether texts have to be looked at: a text that is no time settles a column."""
+        """Return whether texts have to be looked at: a text that is no time settles a column."""
         types = pa.types
         if not (types.is_timestamp(leaf.type) or types.is_string(leaf.type)):
             return False
@@ -181,7 +181,7 @@ def _unknown(found: pa.DataType, dtype: DataType) -> tuple[str, ...] | None:
 
 
 def has_floats(dtype: DataType) -> bool:
-    """Tell whether values of a type are floats, or have such within."""
+    """Return whether values of a type are floats, or have such within."""
     return dtype.name in _FLOATS or any(has_floats(field.type) for field in dtype.fields)
 
 
@@ -269,7 +269,7 @@ def check_numbers(table: pa.Table, columns: Sequence[LoadColumn], data: bytes, b
 
 
 def _is_suspect(values: pa.ChunkedArray, data: bytes) -> bool:
-    """Tell whether a number of a column may be another one; `data` is looked at where only that tells."""
+    """Return whether a number of a column may be another one; `data` is looked at where only that tells."""
     for _, leaf in _leaves("", values):
         if pa.types.is_decimal(leaf.type) and _may_have_long(data):
             return True
@@ -283,14 +283,14 @@ def _is_suspect(values: pa.ChunkedArray, data: bytes) -> bool:
 
 
 def _may_have_tiny(data: bytes) -> bool:
-    """Tell whether there may be a number so small that a float is 0 for it."""
+    """Return whether there may be a number so small that a float is 0 for it."""
     if b"0" * _DECIMAL_DIGITS_MAX in data:
         return True
     return (b"e-" in data or b"E-" in data) and _TINY.search(data) is not None
 
 
 def _may_have_long(data: bytes) -> bool:
-    """Tell whether there may be a decimal that Arrow reads as another one, though it has room for twice as many digits."""
+    """Return whether there may be a decimal that Arrow reads as another one, though it has room for twice as many digits."""
     signs = data.translate(_SIGNS)
     return b"0" * (_DECIMAL_DIGITS_MAX + 1) in signs or b"0e0" in signs or b"0e+" in signs
 
@@ -331,7 +331,7 @@ def json_rows(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def has_key(row: Any, path: tuple[str, ...]) -> bool:
-    """Tell whether a value has the key at the end of a path."""
+    """Return whether a value has the key at the end of a path."""
     if not path:
         return True
     if path[0] == _ELEMENT and isinstance(row, list):

@@ -51,7 +51,7 @@ class TextTypes:
 
     @property
     def is_text(self) -> bool:
-        """Tell whether it is settled that they are texts, whatever comes."""
+        """Return whether it is settled that they are texts, whatever comes."""
         return not self._left
 
     def add(self, values: pa.StringArray) -> None:

@@ -219,7 +219,7 @@ def expected_rows(lake, info, changelog: Changelog, bucket: int = 0) -> pa.Table
 
 
 def same_rows(found: pa.Table, expected: pa.Table) -> bool:
-    """Tell whether a reader's rows, in any order and of its own Arrow types, are the expected ones."""
+    """Return whether a reader's rows, in any order and of its own Arrow types, are the expected ones."""
     columns = []
     for wanted in expected.schema:
         column = found.column(wanted.name)

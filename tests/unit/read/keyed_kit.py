@@ -183,7 +183,7 @@ class KeyedTable:
         return Moment({"as_of": moment_ms}, stops, by_time=True)
 
     def within_reach(self, moment: Moment) -> bool:
-        """Tell whether a read must succeed. Of a time before the first record held nobody knows what it misses."""
+        """Return whether a read must succeed. Of a time before the first record held nobody knows what it misses."""
         earliest = self.earliest()
         for place, stop in moment.stops.items():
             first = earliest.get(place, 0)

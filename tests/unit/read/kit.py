@@ -157,7 +157,7 @@ class ModelTable:
 
 
 def _is_expired(status: Any) -> bool:
-    """Tell whether a bucket that the lake holds whole has left the cluster; of others the last segments stay."""
+    """Return whether a bucket that the lake holds whole has left the cluster; of others the last segments stay."""
     return status.lake_end_offset != status.end_offset or status.start_offset == status.end_offset
 
 

@@ -70,7 +70,7 @@ class RawPeer:
         self._stream += 2
 
     def is_closed(self, *, answering=False):
-        """Tell whether the server has closed the connection; its pings are answered if wanted."""
+        """Return whether the server has closed the connection; its pings are answered if wanted."""
         self.socket.setblocking(False)
         try:
             while more := self.socket.recv(1 << 16):

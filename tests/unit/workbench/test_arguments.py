@@ -312,7 +312,7 @@ def test_wrong_arguments_get_an_answer_or_an_error_of_ours(lab, things):
 
 
 def _begins_something(kind, method, parameter, value):
-    """Tell whether a call would begin what takes long: a server, Spark, a round."""
+    """Return whether a call would begin what takes long: a server, Spark, a round."""
     if method == "poll":
         return isinstance(value, int | float) and value > 1  # it waits so long, as it is told
     if (kind.__name__, method) not in REFUSED_ONLY:

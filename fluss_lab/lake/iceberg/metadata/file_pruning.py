@@ -41,7 +41,7 @@ def pruning(lake: Table, columns: LakeColumns, where: Any) -> Callable[[DataFile
 
 
 class _Pruning:
-    """Tells from partition values and metrics whether a file can hold rows for which an expression is true."""
+    """Decides from partition values and metrics whether a file can hold rows for which an expression is true."""
 
     def __init__(self, lake: Table, columns: LakeColumns, where: BooleanExpression) -> None:
         schema = _filter_schema(lake, columns)

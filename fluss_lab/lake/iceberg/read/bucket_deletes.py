@@ -133,7 +133,7 @@ class EventsBefore:
         return names[self.offset_id]
 
     def admits_all(self, path: str) -> bool:
-        """Tell from its name that all events of a delete file count."""
+        """Return whether all events of a delete file count, by its name."""
         events = event_range(path)
         return events is not None and events.max_offset < self.stop
 

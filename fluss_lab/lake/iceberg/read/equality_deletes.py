@@ -58,7 +58,7 @@ class EqualityDeletes:
         return list(dict.fromkeys(name for index in self._indexes for name in index.names))
 
     def deleted_mask(self, rows: pa.Table, data_sequence_number: int) -> NDArray[np.bool_]:
-        """Tell of each row whether it is deleted.
+        """Return of each row whether it is deleted.
 
         Args:
             rows: Rows of one data file, with the columns `names`.

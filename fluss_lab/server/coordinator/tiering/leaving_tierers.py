@@ -21,11 +21,11 @@ class LeavingTierers:
     """The tierers that have not yet released a dropped table. Thread-safe.
 
     Args:
-        patience_ms: Longest wait for one of them. They send a heartbeat every 3 s.
+        timeout_ms: Longest wait for one of them. They send a heartbeat every 3 s.
     """
 
-    def __init__(self, patience_ms: int) -> None:
-        self._patience_s = patience_ms / 1000
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_s = timeout_ms / 1000
         self._holders: dict[int, _Holder] = {}
         self._lock = threading.Lock()
 
@@ -52,13 +52,13 @@ class LeavingTierers:
         """Wait until the tierer of a dropped table has stopped, and forget it.
 
         Returns:
-            Whether it has stopped; False: it was silent for `patience_ms`.
+            Whether it has stopped; False: it was silent for `timeout_ms`.
         """
         with self._lock:
             holder = self._holders.get(table_id)
         if holder is None:
             return True
-        found = holder.gone.wait(self._patience_s)
+        found = holder.gone.wait(self._timeout_s)
         with self._lock:
             self._holders.pop(table_id, None)
         return found

@@ -170,7 +170,7 @@ def expected(name, word, literal, negated):
 
 
 def means_the_same_in_arrow(name, literal):
-    """Tell whether a DECIMAL of Arrow means what the whole number means: against FLOAT and DOUBLE it is the nearest DOUBLE."""
+    """Return whether a DECIMAL of Arrow means what the whole number means: against FLOAT and DOUBLE it is the nearest DOUBLE."""
     return not (isinstance(literal, int) and not -(2**63) <= literal < 2**63 and name in {"flt", "dbl"})
 
 

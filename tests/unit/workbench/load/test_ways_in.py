@@ -220,7 +220,7 @@ WAYS = [
 
 
 def came(way, value, found, dtype):
-    """Tell whether what came is what a value may come to."""
+    """Return whether what came is what a value may come to."""
     if dtype.name == "ARRAY" and value is not None and found is not None:
         pairs = zip(value, found[1], strict=True)
         return len(value) == len(found[1]) and all(came(way, one, other, dtype.fields[0].type) for one, other in pairs)
