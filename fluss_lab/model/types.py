@@ -2,7 +2,7 @@
 
 A `DataType` is a value: it compares, prints (``DECIMAL(10,2)``, ``ARRAY<INT>``) and parses back.
 Its Arrow form is the only one in which records travel and rest; what Arrow offers in several forms
-(``large_string``, ``dictionary``, ``fixed_size_list``) is accepted on the way in and comes back in the one form.
+(``large_string``, ``dictionary``, ``list_view``) is accepted on the way in and comes back in the one form.
 """
 
 from __future__ import annotations
@@ -237,11 +237,18 @@ def _from_json(value: Mapping[str, Any], depth: int) -> DataType:
     return make_type(name, parameters, fields).with_nullable(bool(value.get("nullable", True)))
 
 
+def is_list(arrow: pa.DataType) -> bool:
+    """Return whether an Arrow type has lists of values, in any of Arrow's forms of them."""
+    types = pa.types
+    forms = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(is_form(arrow) for is_form in forms)
+
+
 def _from_arrow(arrow: pa.DataType, nullable: bool, depth: int) -> DataType:
     if depth > NESTING_MAX:
         raise InvalidSchemaError(f"types nest deeper than {NESTING_MAX}")
     types = pa.types
-    if types.is_dictionary(arrow):
+    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return _from_arrow(arrow.value_type, nullable, depth + 1)
     for name, simple in _SIMPLE.items():
         if arrow.equals(simple):
@@ -258,7 +265,7 @@ def _from_arrow(arrow: pa.DataType, nullable: bool, depth: int) -> DataType:
         found = DataType("TIME", (_PRECISION_OF_UNIT[arrow.unit],))
     elif types.is_timestamp(arrow):
         found = DataType("TIMESTAMP_LTZ" if arrow.tz else "TIMESTAMP", (_PRECISION_OF_UNIT[arrow.unit],))
-    elif types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
+    elif is_list(arrow):
         inner = arrow.value_field
         found = DataType("ARRAY", (), (Field("element", _from_arrow(inner.type, inner.nullable, depth + 1)),))
     elif types.is_map(arrow):

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidRecordError
-from fluss_lab.model.types import DataType
+from fluss_lab.model.types import DataType, is_list
 
 #: A value's text in a message is cut here.
 _SHOWN_MAX: Final = 80
 INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 #: More digits than any integer and any scale need together.
 _WIDE_DECIMAL_PRECISION: Final = 76
+#: Values that Arrow decodes out of no encoding, such as those of Polars' categories, and what they are decoded as.
+_WIDE_OF_VIEW: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,13 @@ def _plain(array: pa.Array) -> pa.Array:
     if isinstance(array.type, pa.UuidType):
         array = array.storage
     if pa.types.is_run_end_encoded(array.type):
+        if (wide := _WIDE_OF_VIEW.get(array.type.value_type)) is not None:
+            runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, array.values.cast(wide))
+            array = runs.slice(array.offset, len(array))
         array = pc.run_end_decode(array)
     if pa.types.is_dictionary(array.type):
+        if (wide := _WIDE_OF_VIEW.get(array.type.value_type)) is not None:
+            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(wide))
         array = array.dictionary_decode()
     return array
 
@@ -247,25 +254,13 @@ def _check_length(array: pa.Array, target: DataType, place: CellPosition) -> Non
 
 def _cast_nested(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     types, source = pa.types, array.type
-    if target.name == "ARRAY" and _is_list(source):
+    if target.name == "ARRAY" and is_list(source):
         return _array(array, target, place)
     if target.name == "MAP" and types.is_map(source):
         return _map(array, target, place)
     if target.name == "ROW" and types.is_struct(source):
         return _row(array, target, place)
     raise place.mismatch(target, source)
-
-
-def _is_list(source: pa.DataType) -> bool:
-    types = pa.types
-    checks = (
-        types.is_list,
-        types.is_large_list,
-        types.is_fixed_size_list,
-        types.is_list_view,
-        types.is_large_list_view,
-    )
-    return any(check(source) for check in checks)
 
 
 def _offsets(array: pa.Array) -> tuple[pa.Array, Callable[[int], int]]:
@@ -297,8 +292,8 @@ def _map(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     offsets, parent_of = offsets_of(lengths)
     keys, values = (child.slice(ends[0], ends[-1] - ends[0]) for child in (array.keys, array.items))
     if len(keys) != lengths.sum():
-        shown_entries = pa.array(np.flatnonzero(np.repeat(~hidden, np.diff(ends))))
-        keys, values = keys.take(shown_entries), values.take(shown_entries)
+        is_shown = np.repeat(~hidden, np.diff(ends))
+        keys, values = _filter(keys, is_shown), _filter(values, is_shown)
     keys = cast_array(keys, target.fields[0].type.with_nullable(False), place.inner("key", parent_of))
     values = cast_array(values, target.fields[1].type, place.inner("value", parent_of))
     mask = array.is_null() if array.null_count else None
@@ -308,8 +303,11 @@ def _map(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
 def _row(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
     if array.null_count:
         valid = array.is_valid()
-        at = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-        dense = _row(array.drop_null(), target, CellPosition(place.column, lambda index: place.row_of(int(at[index]))))
+        is_row = valid.to_numpy(zero_copy_only=False)
+        at = np.flatnonzero(is_row)
+        dense = _row(
+            _filter(array, is_row), target, CellPosition(place.column, lambda index: place.row_of(int(at[index])))
+        )
         ranks = pc.subtract(pc.cumulative_sum(pc.cast(valid, pa.int64())), 1)
         return dense.take(pc.if_else(valid, ranks, pa.scalar(None, pa.int64())))
     names = [field.name for field in array.type]
@@ -322,6 +320,17 @@ def _row(array: pa.Array, target: DataType, place: CellPosition) -> pa.Array:
         for field in target.fields
     ]
     return pa.StructArray.from_arrays(children, fields=list(target.arrow()))
+
+
+def _filter(array: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the values where `keep` is true."""
+    try:
+        return array.filter(pa.array(keep))
+    except pa.ArrowNotImplementedError:
+        # Arrow filters no views and no runs of values, also within others; but it concatenates slices of all.
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], keep, [False]]).astype(np.int8))).tolist()
+        runs = zip(edges[::2], edges[1::2], strict=True)
+        return pa.concat_arrays([array[:0], *(array[start:stop] for start, stop in runs)])
 
 
 def check_names(names: list[str], wanted: list[tuple[str, DataType]], kind: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
+from fluss_lab.model.values.arrow_import import import_batch, import_stream
 from fluss_lab.model.values.casts import CellPosition, cast_array, check_names, has_rules, value_text
 from fluss_lab.model.values.pandas_frames import check_index, is_frame, is_series, series_array
 from fluss_lab.model.values.python_values import array_of
@@ -196,9 +197,9 @@ def _arrow_batches(rows: object, form: _Form) -> Iterable[pa.RecordBatch]:
     if isinstance(rows, Mapping):
         return _arrow_batches(_columns_table(rows, form), form)
     if hasattr(rows, "__arrow_c_stream__"):
-        return _reader_batches(pa.RecordBatchReader.from_stream(rows))
+        return _reader_batches(import_stream(rows, InvalidRecordError))
     if hasattr(rows, "__arrow_c_array__"):
-        return [pa.record_batch(rows)]
+        return [import_batch(rows)]
     raise InvalidRecordError(
         f"rows: expected Arrow data, a pandas DataFrame, a list of dicts or a dict of columns, found {type(rows).__name__}"
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidSchemaError
+from fluss_lab.model.values.arrow_import import import_stream
 from fluss_lab.model.values.casts import first_failing, value_text
 from fluss_lab.model.values.pandas_frames import is_frame
 
@@ -50,7 +51,7 @@ def schema_of(rows: Any) -> pa.Schema:
         _check_names(names)
         return pa.schema([pa.field(name, _type(name, [row.get(name) for row in rows])) for name in names])
     if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows).schema
+        return import_stream(rows, InvalidSchemaError).schema
     raise InvalidSchemaError(
         f"schema of rows: expected a pandas frame, Arrow data, a list of dicts or a dict of columns, found {value_text(rows)}"
     )

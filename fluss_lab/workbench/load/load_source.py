@@ -11,7 +11,8 @@ from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
-from fluss_lab.errors import InvalidRequestError, NotFoundError
+from fluss_lab.errors import InvalidRecordError, InvalidRequestError, NotFoundError
+from fluss_lab.model.values.arrow_import import import_stream
 from fluss_lab.model.values.casts import value_text
 from fluss_lab.model.values.pandas_frames import is_frame
 from fluss_lab.model.values.row_input import spark_as_arrow
@@ -110,7 +111,7 @@ def open_source(source: Any, options: SourceOptions) -> RowSource:
     if isinstance(source, pa.RecordBatchReader):
         return StreamRows(source, "the stream")
     if hasattr(source, "__arrow_c_stream__"):
-        return StreamRows(pa.RecordBatchReader.from_stream(source), "the stream")
+        return StreamRows(import_stream(source, InvalidRecordError), "the stream")
     if isinstance(source, Mapping):
         return FrameRows(source, "the dict")
     if isinstance(source, list | tuple):
