@@ -361,7 +361,8 @@ def as_rows(keys: object) -> object:
 
 
 def _is_column(value: Any) -> bool:
-    return isinstance(value, list | tuple | np.ndarray | pa.Array | pa.ChunkedArray) or hasattr(value, "dtype")
+    columns = list | tuple | np.ndarray | pa.Array | pa.ChunkedArray
+    return isinstance(value, columns) or hasattr(value, "dtype") or hasattr(value, "__arrow_c_stream__")
 
 
 def _cut(keys_max: int, parts: Sequence[BucketKeys]) -> Iterator[Sequence[BucketKeys]]:

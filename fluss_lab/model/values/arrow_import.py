@@ -31,6 +31,11 @@ def import_batch(rows: object) -> pa.RecordBatch:
     return _import(rows, pa.record_batch, InvalidRecordError)
 
 
+def import_values(values: object, error_class: type[FlussError]) -> pa.ChunkedArray:
+    """Return the values of what has ``__arrow_c_stream__``, such as a series of Polars; `error_class` as in `import_stream`."""
+    return _import(values, pa.chunked_array, error_class)
+
+
 def _import(rows: object, make: Callable[[object], _Made], error_class: type[FlussError]) -> _Made:
     try:
         return make(rows)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRecordError
 from fluss_lab.model.schema import Schema
 from fluss_lab.model.types import DataType
-from fluss_lab.model.values.arrow_import import import_batch, import_stream
+from fluss_lab.model.values.arrow_import import import_batch, import_stream, import_values
 from fluss_lab.model.values.casts import CellPosition, cast_array, check_names, has_rules, value_text
 from fluss_lab.model.values.pandas_frames import check_index, is_frame, is_series, series_array
 from fluss_lab.model.values.python_values import array_of
@@ -108,7 +108,10 @@ def spark_as_arrow(rows: Any) -> Any:
 def is_row(rows: Mapping[Any, Any]) -> bool:
     """Return whether a dict is one row, not columns: one of its values cannot be a column."""
     columns = (list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)
-    return not all(isinstance(value, columns) or is_series(value) for value in rows.values())
+    return not all(
+        isinstance(value, columns) or is_series(value) or hasattr(value, "__arrow_c_stream__")
+        for value in rows.values()
+    )
 
 
 def record_batches(
@@ -293,6 +296,8 @@ def _column(values: Any, name: str, dtype: DataType) -> pa.Array | pa.ChunkedArr
         return array_of(values.tolist(), dtype, _place(name)) if is_listed else _numpy(values, name, dtype)
     if isinstance(values, list | tuple):
         return array_of(values, dtype, _place(name))
+    if hasattr(values, "__arrow_c_stream__"):
+        return import_values(values, InvalidRecordError)
     raise InvalidRecordError(
         f"column {name!r}: expected a list, array or series of values, found {value_text(values)} "
         "(a single row is given as a list of one dict); nothing was sent"

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import InvalidSchemaError
-from fluss_lab.model.values.arrow_import import import_stream
+from fluss_lab.model.values.arrow_import import import_stream, import_values
 from fluss_lab.model.values.casts import first_failing, value_text
-from fluss_lab.model.values.pandas_frames import is_frame
+from fluss_lab.model.values.pandas_frames import is_frame, is_series
 
 #: What has every value of an unsigned type.
 _SIGNED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
@@ -83,6 +83,8 @@ def _type(name: str, values: Any) -> pa.DataType:
 def _array(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if hasattr(values, "__arrow_c_stream__") and not is_series(values):
+        return import_values(values, InvalidSchemaError)
 
     def attempt(start: int, stop: int) -> pa.Array | pa.ChunkedArray:
         part = values[start:stop]

@@ -40,3 +40,12 @@ def test_a_stream_that_is_no_rows_is_refused_by_name(make):
 def test_values_that_are_no_rows_are_refused_by_name(rows):
     with pytest.raises(InvalidRecordError, match=r"Array with data that Arrow does not take"):
         record_batches(rows, make_schema({"id": "bigint"}))
+
+
+def test_columns_are_series_of_any_library():
+    rows = {"id": Foreign(pa.chunked_array([[1, 2]]).__arrow_c_stream__()), "name": ["a", None]}
+    (batch,) = record_batches(rows, make_schema({"id": "bigint", "name": "string"}))
+    assert batch.to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert schema_of({"id": Foreign(pa.chunked_array([[1]]).__arrow_c_stream__())}) == pa.schema([("id", pa.int64())])
+    with pytest.raises(InvalidRecordError, match="a Foreign with data that Arrow does not take"):
+        record_batches({"id": Foreign(object())}, make_schema({"id": "bigint"}))
