@@ -233,6 +233,9 @@ def judged(what, odd):
         refusals.append(error)
         if not str(error):
             odd.append(f"{what}: an error without a text")
+    except UserWarning as warning:  # what is only warned of is an error here, as all warnings are
+        if not str(warning).startswith("explore: mask: no table has a column"):
+            odd.append(f"{what}: warning: {warning}"[:300])
     except BaseException as error:
         odd.append(f"{what}: {type(error).__module__}.{type(error).__name__}: {error}"[:300])
 
