@@ -34,7 +34,7 @@ ACTING = (
         "rounds_are_begun_beside_each_other", "P12", ACTIONS,
         "        if action is None:\n            action = self._actions",
         "        if action is None or action.kind == kind:\n            action = self._actions",
-        (f"{IN_ACTIONS}::test_one_click_is_one_round_and_two_views_follow_the_same",),
+        (f"{IN_ACTIONS}::test_another_click_follows_the_round_and_cancels_it",),
     ),
     Mutant(
         "actions_are_given_up_for_others", "P12", WORKER,

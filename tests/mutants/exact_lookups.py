@@ -112,7 +112,7 @@ EXACT_LOOKUPS = (
         "partitions_that_have_gone_taken_for_empty", "P11", CHANGES,
         "            if present is None or present.is_dropped:\n",
         "            if present is None or present.is_dropped:\n                continue\n            if not present:\n",
-        (f"{IN_REMOTE}::test_a_partition_dropped_since_is_an_error_where_it_is_asked",),
+        (f"{IN_REMOTE}::test_a_partition_that_nobody_has_any_more_is_an_error_where_it_is_asked",),
     ),
     Mutant(
         "log_shorter_than_the_point_not_noticed", "P11", CHANGES,

@@ -142,9 +142,23 @@ def _tree(file: str) -> ast.Module:
 
 @functools.cache
 def _tests_of(file: str) -> frozenset[str]:
-    # Of a class, which may inherit its tests, its being there is enough.
-    body = ast.parse(_source(file)).body
-    return frozenset(each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    """Return the names of a file's tests and classes, and of the tests that a class has, by ``Class::test``."""
+    found = set()
+    for each in ast.parse(_source(file)).body:
+        if isinstance(each, ast.FunctionDef | ast.ClassDef):
+            found.add(each.name)
+        if isinstance(each, ast.ClassDef):
+            own = {inner.name for inner in each.body if isinstance(inner, ast.FunctionDef)}
+            found |= {f"{each.name}::{name}" for name in own | (_inherited() if each.bases else frozenset())}
+    return frozenset(found)
+
+
+@functools.cache
+def _inherited() -> frozenset[str]:
+    """Return the names of all tests of the suites that classes inherit."""
+    suites = (ROOT / "fluss_lab" / "testing").rglob("*.py")
+    nodes = (node for path in suites for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -165,7 +179,7 @@ def _misfits(mutant: Mutant) -> Iterator[str]:
         yield f"{mutant.name}: it has no tests"
     for node in mutant.tests:
         file, _, name = node.partition("::")
-        if not (ROOT / file).is_file() or name.partition("::")[0].partition("[")[0] not in _tests_of(file):
+        if not (ROOT / file).is_file() or name.partition("[")[0] not in _tests_of(file):
             yield f"{mutant.name}: {node} is gone"
     try:
         changed = ast.parse(mutant.applied(_source(mutant.file)))

@@ -250,7 +250,7 @@ class LogSourceConformance(LakeFormat):
             {"extra": None, "id": 1}, {"extra": None, "id": 2}, {"extra": 5, "id": 3}
         ]  # fmt: skip
 
-    def test_what_the_lake_does_not_hold_is_told(self, kit: LakeKit) -> None:
+    def test_what_the_lake_does_not_hold_is_reported(self, kit: LakeKit) -> None:
         """A range that goes beyond what is there is an error, never a shorter answer."""
         info = kit.table()
         first = kit.append(info, 5, 10)

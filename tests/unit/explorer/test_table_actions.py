@@ -126,6 +126,16 @@ def test_a_round_is_cancelled(model, table, gate):
     assert end(model, table)["state"] == "done"
 
 
+def test_another_click_follows_the_round_and_cancels_it(model, table, gate):
+    act(model, "round", table, op="start")
+    assert gate.begun.wait(30)
+    assert act(model, "round", table, op="start")["state"] == "running"
+    act(model, "round", table, op="cancel")
+    assert gate.stopped.wait(30), "it is the round that runs"
+    assert end(model, table)["state"] == "cancelled"
+    assert table.rounds().column("state") == ["cancelled"]
+
+
 def test_a_compaction_runs_beside_no_round_of_its_table(model, table, gate):
     act(model, "round", table, op="start")
     assert gate.begun.wait(30)

@@ -43,7 +43,11 @@ def test_the_first_change_since_the_point_says_what_there_was(make_keyed):
     function = planned(table, "remote", ("id",))
     keys = ids(table, 0, 1, 2, 3, 4, 5)
     table.upsert([row(0, "newer")])
-    table.upsert([row(0, "newest")])
+    with opened(function, moment):
+        # Reads what has changed so far; what changes next is read by the next call.
+        assert names_of(function, ids(table, 3)) == {0: "old"}
+        table.upsert([row(0, "newest")])
+        assert names_of(function, ids(table, 0)) == {0: "old"}
     table.delete([{"id": 1}])
     table.upsert([row(1, "back")])
     table.delete([{"id": 2}])
@@ -203,6 +207,19 @@ def test_a_partition_dropped_since_is_an_error_where_it_is_asked(make_keyed):
     full = planned(table, "full", ("id",))
     with opened(full, moment):
         assert [len(each) for each in found(full, ids(table, 1))] == [2]
+
+
+def test_a_partition_that_nobody_has_any_more_is_an_error_where_it_is_asked(make_keyed):
+    """Neither cluster nor lake has its rows; the point had."""
+    table = make_keyed("pk_parts")
+    table.upsert([part(1, "p1"), part(1, "p2")])
+    moment = table.keep()
+    function = planned(table, "remote", ("p", "id"))
+    table.drop_partition("p2", discard=True)
+    with opened(function, moment):
+        assert len(found(function, key_batch(table, ("p", "id"), [{"p": "p1", "id": 1}]))[0]) == 1
+        with pytest.raises(PartitionNotFoundError, match="partition 'p2' was dropped from the cluster"):
+            function.lookup(key_batch(table, ("p", "id"), [{"p": "p2", "id": 1}]))
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class KeyedLogConformance(KeyedChecks):
         with pytest.raises(InvalidTimestampError):
             source.lookup_log_offset_by_timestamp(late)
 
-    def test_what_the_lake_does_not_hold_of_a_changelog_is_told(self, logged: LakeKit, rng: random.Random) -> None:
+    def test_what_the_lake_does_not_hold_of_a_changelog_is_reported(self, logged: LakeKit, rng: random.Random) -> None:
         """A range that goes beyond what is there is an error, never a shorter answer."""
         history = KeyedHistory(self.keyed_table(logged))
         history.go_on(rng, 20)
