@@ -114,8 +114,9 @@ def _float_bins(name: str, values: pa.ChunkedArray) -> dict[str, Any]:
     conditions = _conditions(name, edges)
     found = _bins(known, np.bincount(places, minlength=_BINS).tolist(), conditions)
     if len(known) < len(values):  # these lie beyond all numbers, where the first and the last bin have no end
-        conditions[0] = f"{name} >= {found['bins']['lo']} and {conditions[0]}"
-        conditions[-1] = f"{conditions[-1]} and {name} <= {found['bins']['hi']}"
+        # The ends as they are compared: the shortest text of a FLOAT may lie within them.
+        conditions[0] = f"{name} >= {least!r} and {conditions[0]}"
+        conditions[-1] = f"{conditions[-1]} and {name} <= {most!r}"
     return found
 
 

@@ -105,6 +105,14 @@ def test_what_is_no_number_is_in_no_bin_and_no_condition_finds_it(of, others):
     assert facts("number", [5.0, 5.0, *others], kind)["distinct"] == 1 + len(others)
 
 
+@pytest.mark.parametrize("of", ["float", "double"])
+def test_the_least_and_the_greatest_number_beside_none_are_found(of):
+    values = [-0.1, 0.0, 0.3, math.nan]  # as FLOAT the first is less than -0.1, the third more than 0.3
+    found = facts("number", values, make_descriptor({"c": of}).schema.arrow_schema.field("c").type)["bins"]
+    assert (found["counts"][0], found["counts"][-1], sum(found["counts"])) == (1, 1, 3)
+    assert [fitting(condition, values, of) for condition in found["conditions"]] == found["counts"]
+
+
 @pytest.mark.parametrize("values", [[1e300, 2e300, 5e299], [-1e20, 1e20], [1e-300, 5e-300]])
 def test_numbers_far_from_one_have_short_conditions(values):
     found = facts("number", values)["bins"]
