@@ -280,9 +280,17 @@ export class Explorer {
     this.header.draw();
     this.tree.draw();
     this.setCode([]);
-    refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+    if (this.isAlone && !again) return this.openSaved(path);
+    this.drawWaiting();
     if (path) this.askHead();
     return undefined;
+  }
+
+  /** Opens a table without a kernel to ask: the saved one as it was saved, of others it says that nothing is. */
+  openSaved(path) {
+    const { table, kept } = JSON.parse(this.model.get("saved") || "{}");
+    if (table === path && kept && kept.head) this.restoreTable(kept);
+    else this.drawWaiting();
   }
 
   /** Opens a screen of the lab; the table that was shown keeps its place. */
@@ -307,7 +315,7 @@ export class Explorer {
     if (this.dropped) return this.drawDropped();
     this.askHead();
     this.keep();
-    return this.data.head ? this.showTab() : refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+    return this.data.head ? this.showTab() : this.drawWaiting();
   }
 
   openTab(tab) {
@@ -414,6 +422,13 @@ export class Explorer {
     return this.path ? `Reading ${this.path} …` : "Reading the lab …";
   }
 
+  /** What is shown of a table until its head is there; without a kernel that never comes. */
+  drawWaiting() {
+    refill(this.body, this.isAlone
+      ? h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, `Nothing of ${this.path} is saved with the view: run the cell to read it.`))
+      : h("p", { class: "sm mut pad" }, this.waitingText()));
+  }
+
   drawEmptyLab(tree) {
     this.header.draw();
     this.setCode(tree.code);
@@ -469,10 +484,12 @@ export class Explorer {
   keep(name, answer) {
     if (name === "page" && answer.from !== 0) return;
     if (name) this.kept[name] = answer;
-    if (this.isStatic || this.saving) return;
+    if (this.isAlone || this.saving) return;
     this.saving = setTimeout(() => {
       this.saving = 0;
       const { tree, head, schema, buckets } = this.data;
+      // Another table, which nobody reads any more, would take the place of what was seen.
+      if (this.isAlone && this.path && !head) return;
       this.kept = { ...this.kept, tree, head, schema, buckets };
       const view = { ...this.opening, table: this.path, tab: this.tab, page: this.page, kept: this.kept };
       // Of the lab's screens the one that is shown.
@@ -495,21 +512,24 @@ export class Explorer {
     this.header.draw();
     const { kept } = saved;
     if (kept && kept.ofLab) this.ofLab = kept.ofLab;
-    if (kept && kept.head) {
-      this.kept = kept;
-      if (kept.tree && kept.tree.offsets) this.zone = new Zone(kept.tree.offsets);
-      this.data = { tree: kept.tree, head: kept.head, schema: kept.schema, buckets: kept.buckets };
-      this.headAt = kept.head.now_ms;
-      this.isStatic = true;
-      this.tree.draw();
-      this.header.draw();
-      this.showTab();
-      if (kept.page) {
-        this.screens.data ??= new Data(this);
-        this.screens.data.restore(kept.page);
-      }
-    } else refill(this.body, h("p", { class: "sm mut pad" }, this.waitingText()));
+    if (kept && kept.head) this.restoreTable(kept);
+    else this.drawWaiting();
     if (Object.hasOwn(PAGES, saved.page)) this.openPage(saved.page);
+  }
+
+  /** Shows a table as it was saved. */
+  restoreTable(kept) {
+    this.kept = kept;
+    if (kept.tree && kept.tree.offsets) this.zone = new Zone(kept.tree.offsets);
+    this.data = { tree: kept.tree, head: kept.head, schema: kept.schema, buckets: kept.buckets };
+    this.headAt = kept.head.now_ms;
+    this.isStatic = true;
+    this.tree.draw();
+    this.header.draw();
+    this.showTab();
+    if (!kept.page) return;
+    this.screens.data ??= new Data(this);
+    this.screens.data.restore(kept.page);
   }
 
   close() {

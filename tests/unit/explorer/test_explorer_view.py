@@ -96,3 +96,55 @@ def test_where_there_is_no_clipboard_it_is_said():
     """,
     )
     assert found == ["The browser does not allow copying"]
+
+
+@pytest.mark.parametrize("alone", ["explorer", "saved"])
+def test_without_a_kernel_other_tables_are_said_not_to_be_saved_and_what_was_seen_stays(alone):
+    other, tab, again, table, asked = run_view(
+        "data",
+        f"""
+    tell("schema", SCHEMA);
+    tell("page", PAGE);
+    pass(2000);
+    explorer.channel.end();
+    const saved = new Explorer(model, document.body), view = {alone}, count = sent.length;
+    view.open("shop.other");
+    found.push(view.body.textContent);
+    view.openTab("lake");
+    found.push(view.body.textContent);
+    pass(3000);
+    view.openTab("data");
+    view.open("shop.flights");
+    found.push(view.body.textContent);
+    pass(3000);
+    found.push(JSON.parse(model.get("saved")).table, sent.slice(count).filter((each) => each.table === "shop.other").length);
+    """,
+    )
+    assert "Nothing of shop.other is saved with the view: run the cell to read it." in other
+    assert tab == other
+    assert "2 of 2 rows saved" in again
+    assert (table, asked) == ("shop.flights", 0)
+
+
+@pytest.mark.parametrize(
+    ("tab", "text"),
+    [
+        ("data", "No rows are saved"),
+        ("changelog", "Not in the saved view"),
+        ("lake", "Nothing of the lake is saved"),
+        ("tiering", "Nothing of the tiering is saved"),
+        ("write", "Nothing can be written in a saved view"),
+    ],
+)
+def test_a_screen_that_is_opened_when_the_kernel_has_ended_waits_for_nothing(tab, text):
+    (shown,) = run_view(
+        "overview",
+        f"""
+    tell("schema", SCHEMA);
+    explorer.channel.end();
+    explorer.openTab("{tab}");
+    found.push(explorer.body.textContent);
+    """,
+    )
+    assert text in shown
+    assert "Reading" not in shown

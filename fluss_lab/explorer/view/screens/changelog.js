@@ -36,7 +36,7 @@ export class Changelog {
 
   show() {
     this.explorer.setCode(this.code, this);
-    if (this.explorer.isStatic && !this.asked) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, "The changelog is read from the cluster and the lake. Run the cell again to see it.")));
+    if (this.explorer.isAlone && !this.asked) this.list.showNone(h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, "The changelog is read from the cluster and the lake. Run the cell again to see it.")));
     else if (!this.asked && !this.tail) this.ask();
   }
 

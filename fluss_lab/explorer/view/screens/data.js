@@ -56,7 +56,7 @@ export class Data {
 
   show() {
     this.explorer.setCode(this.chosen ? this.rowCode : this.code, this);
-    if (this.explorer.isStatic && !this.point) return this.drawEmpty();
+    if (this.explorer.isAlone && !this.point) return this.drawEmpty();
     if (!this.point && !this.reading) this.readAgain();
     return this.grid.later();
   }
@@ -475,9 +475,9 @@ export class Data {
   }
 
   drawEmpty() {
-    const { head, schema, schemaError } = this.explorer.data, { isStatic } = this.explorer;
+    const { head, schema, schemaError } = this.explorer.data, { isStatic, isAlone } = this.explorer;
     if (!schema && schemaError) return this.put(this.explorer.schemaErrorView());
-    if (isStatic && !this.point) return this.put(h("div", { class: "empty" }, h("h3", null, "No rows are saved"), h("p", null, "The rows of this table had not been looked at when this view was saved.")));
+    if (isAlone && !this.point) return this.put(h("div", { class: "empty" }, h("h3", null, "No rows are saved"), h("p", null, "The rows of this table had not been looked at when this view was saved.")));
     if (this.error && !this.isShort(this.error)) return this.put(this.explorer.errorView(this.error, () => this.tryAgain(), null, (text) => this.moment.openTime(text)));
     if (!this.point) return this.put(this.grid.count ? this.grid.root : this.loading());
     if (this.grid.count || this.total == null) return this.put(this.grid.root);

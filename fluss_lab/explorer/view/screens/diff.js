@@ -97,7 +97,7 @@ export class Diff {
 
   compare() {
     const before = this.before.value.trim(), after = this.after.value.trim();
-    if (!before || this.explorer.isStatic) return this.before.focus();
+    if (!before || this.explorer.isAlone) return this.before.focus();
     this.isRunning = true;
     this.asked = Date.now();
     this.makeBar();

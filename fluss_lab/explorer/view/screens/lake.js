@@ -38,7 +38,7 @@ export class Lake {
   show() {
     this.explorer.setCode(this.code, this);
     this.line.draw();
-    if (this.explorer.isStatic && !this.answer) refill(this.root, h("p", { class: "sm mut pad" }, "Nothing of the lake is saved with the view: run the cell to read it."));
+    if (this.explorer.isAlone && !this.answer) refill(this.root, h("p", { class: "sm mut pad" }, "Nothing of the lake is saved with the view: run the cell to read it."));
     else if (!this.explorer.channel.isWaiting("lake")) this.ask(this.before);
   }
 

@@ -68,7 +68,7 @@ export class Tiering {
 
   draw() {
     const { answer, explorer } = this;
-    if (!answer) return void refill(this.rounds, h("p", { class: "sm mut pad" }, explorer.isStatic ? "Nothing of the tiering is saved with the view: run the cell to read it." : explorer.waitingText()));
+    if (!answer) return void refill(this.rounds, h("p", { class: "sm mut pad" }, explorer.isAlone ? "Nothing of the tiering is saved with the view: run the cell to read it." : explorer.waitingText()));
     if (!answer.enabled) {
       this.bar.hidden = true;
       return void refill(this.rounds, h("div", { class: "empty" }, h("h3", null, "Not in the lake"),

@@ -48,7 +48,7 @@ export class Write {
       keepFocus([this.hold], () => this.drawForm(), () => this.hold.querySelector("input"));
       return this.check();
     });
-    if (!this.form) refill(this.hold, h("p", { class: "sm mut pad" }, this.explorer.isStatic ? "Nothing can be written in a saved view: run the cell to write." : this.explorer.waitingText()));
+    if (!this.form) refill(this.hold, h("p", { class: "sm mut pad" }, this.explorer.isAlone ? "Nothing can be written in a saved view: run the cell to write." : this.explorer.waitingText()));
   }
 
   setCode(code) {
