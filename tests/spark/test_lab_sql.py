@@ -1,6 +1,8 @@
 """A lab's own Spark: its tables by name in SQL, at the latest moment or at kept ones, and as a data source."""
 
 import re
+import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -279,6 +281,30 @@ def test_what_spark_refuses_is_a_paragraph_and_said_once(lab, capfd, text, words
     assert words in reported
     assert not [word for word in ("__fluss_lab_", "\tat ", "'Project", "+- ") if word in reported]
     assert '"logger"' not in "".join(capfd.readouterr()), "pyspark's own log of the same error"
+
+
+def test_a_cell_that_is_stopped_ends_with_its_query_and_the_next_one_runs(lab):
+    context, main = lab.spark.sparkContext, threading.main_thread().ident
+    tracker = context.statusTracker()
+
+    def interrupt():
+        wait_until(lambda: len(tracker.getActiveJobsIds()) > 0)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    context.setLocalProperty("ours", "kept")
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a notebook's, not Spark's own
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_cell("", "select sum(hash(id, 1) % 3) from range(0, 20000000000, 1, 2)", {"lab": lab})
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join(60)
+    wait_until(lambda: len(tracker.getActiveJobsIds()) == 0)
+    assert run_cell("", "select count(*) as n from nyc.log", {"lab": lab})["n"].tolist() == [lab["nyc.log"].count()]
+    assert context.getLocalProperty("ours") == "kept"
+    assert not len(context.getJobTags()), "the session is as it was"
 
 
 def test_sql_in_a_cell_is_a_frame_shown_and_kept(lab, capsys):
