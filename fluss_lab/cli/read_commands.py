@@ -77,7 +77,6 @@ def sql(
     Starts Spark, which takes some ten seconds. The result is held in memory.
     """
     from fluss_lab.model.times import parse_moment
-    from fluss_lab.spark.session.frame_rows import fetch_rows
     from fluss_lab.spark.session.spark_errors import spark_loss
 
     wanted = rows if rows is not None or is_json else SQL_ROWS_MAX
@@ -91,7 +90,7 @@ def sql(
             if twice := [name for name in frame.columns if frame.columns.count(name) > 1]:
                 raise InvalidRequestError(f"sql: two columns are called {twice[0]!r}; name each by AS")
             # One more row shows that there are more.
-            found = fetch_rows(frame if wanted is None else frame.limit(wanted + 1))
+            found = (frame if wanted is None else frame.limit(wanted + 1)).toArrow()
     printer = RowPrinter(found.schema.names, is_json=is_json, rows_max=wanted)
     printer.write_all(found.to_batches())
     printer.finish(found.schema)

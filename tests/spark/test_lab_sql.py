@@ -31,6 +31,8 @@ pytestmark = pytest.mark.spark
 
 LAKE = {"table.datalake.enabled": True, "table.datalake.freshness": "1h"}
 TOTAL = "select count(*), sum(delay) from nyc.flights"
+#: Minutes of work.
+SLOW = "select sum(hash(id, 1) % 3) as delay from range(0, 20000000000, 1, 2)"
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +285,17 @@ def test_what_spark_refuses_is_a_paragraph_and_said_once(lab, capfd, text, words
     assert '"logger"' not in "".join(capfd.readouterr()), "pyspark's own log of the same error"
 
 
-def test_a_cell_that_is_stopped_ends_with_its_query_and_the_next_one_runs(lab):
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        lambda lab: run_cell("", SLOW, {"lab": lab}),
+        lambda lab: lab.sql(SLOW).toPandas(),
+        lambda lab: lab.spark.sql(SLOW).toArrow(),
+        lambda lab: lab["nyc.log"].append(lab.sql(SLOW)),
+    ],
+    ids=["cell", "pandas", "arrow", "append"],
+)
+def test_a_fetch_that_is_stopped_ends_with_its_query_and_the_next_one_runs(lab, fetch):
     context, main = lab.spark.sparkContext, threading.main_thread().ident
     tracker = context.statusTracker()
 
@@ -297,7 +309,7 @@ def test_a_cell_that_is_stopped_ends_with_its_query_and_the_next_one_runs(lab):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a notebook's, not Spark's own
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_cell("", "select sum(hash(id, 1) % 3) from range(0, 20000000000, 1, 2)", {"lab": lab})
+            fetch(lab)
     finally:
         signal.signal(signal.SIGINT, before)
         thread.join(60)

@@ -18,6 +18,7 @@ from fluss_lab.errors import UnsupportedError
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
+from fluss_lab.spark.session.frame_interrupts import cancel_stopped_fetches
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
@@ -153,6 +154,7 @@ def spark_session(
             session = _start(session_plan(app_name, master, asked, folder, class_archive=class_archive))
         silence_query_loggers()
         show_streams_by_columns()
+        cancel_stopped_fetches()
         return session
 
 
@@ -266,6 +268,7 @@ def _reuse(session: SparkSession, master: str | None, asked: dict[str, str]) -> 
                 "stop it (spark.stop()) and ask again"
             )
     show_streams_by_columns()
+    cancel_stopped_fetches()
     if (python := worker_python(str(context.master))) is not None:
         # Read whenever a function is sent to the workers; the default is whatever `python3` is on the path.
         context.pythonExec = python

@@ -113,7 +113,6 @@ def run_cell(line: str, cell: str | None, names: dict[str, Any]) -> Any:
     lab = chosen_lab(names, asked.lab)
     if asked.into is not None and names.get(asked.into) is lab:
         raise InvalidRequestError(f"fluss_sql: --into {asked.into} would replace the lab: choose another name")
-    from fluss_lab.spark.session.frame_rows import fetch_rows
     from fluss_lab.spark.session.spark_errors import folded_errors, spark_loss
 
     session = lab.spark  # what it raises is no error of a statement
@@ -121,7 +120,7 @@ def run_cell(line: str, cell: str | None, names: dict[str, Any]) -> Any:
         frame = lab.sql(asked.text, as_of=asked.as_of, session=session)
         if not frame.columns:
             return None
-        rows = fetch_rows(frame if asked.limit is None else frame.limit(asked.limit + 1))
+        rows = (frame if asked.limit is None else frame.limit(asked.limit + 1)).toArrow()
     if asked.limit is not None and rows.num_rows > asked.limit:
         rows = rows.slice(0, asked.limit)
         print(f"The first {asked.limit:,} rows; there are more: --limit all has every one.")
