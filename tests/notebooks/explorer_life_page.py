@@ -1,8 +1,8 @@
 """The life of explorers in a notebook, in a headless browser: a script for a Python that has playwright, which prints JSON.
 
 ``python -m tests.notebooks.explorer_life_page CHROMIUM LAB_URL NOTEBOOK THEME FOLDER``. The first cell opens the lab, the next three show
-an explorer each, the last writes a lot. They are used side by side, one of them in two views; answers are lost while the last cell
-writes; the kernel is restarted and the cells are run again; the notebook is saved and opened again.
+an explorer each, one writes a lot, the last closes the lab. They are used side by side, one of them in two views; answers are lost while
+a cell writes; the lab is closed; the kernel is restarted and the cells are run again; the notebook is saved and opened again.
 """
 
 from __future__ import annotations
@@ -110,6 +110,20 @@ def flooded(visit: Visit) -> None:
     )
 
 
+def closed(visit: Visit) -> None:
+    """A cell closes the lab: what is said of it leaves room for the rest."""
+    found, fx = visit.found, visit.fx
+    visit.run(5)
+    visit.until(lambda: "is closed" in fx.locator(".banner").all_inner_texts().__str__())
+    banner, button = fx.locator(".banner").bounding_box(), fx.get_by_role("button", name="Try now").bounding_box()
+    assert banner
+    assert button
+    found["closed"] = visit.text(".banner")
+    found["closed_height"] = banner["height"]
+    found["closed_room"] = banner["x"] + banner["width"] - button["x"] - button["width"]
+    visit.picture("closed")
+
+
 def restarted(visit: Visit) -> None:
     """The kernel is restarted: the explorers say so, and take up when their cells are run again."""
     found, page = visit.found, visit.page
@@ -157,6 +171,6 @@ def opened_again(found: Found, chromium: str, url: str, notebook: str, theme: st
 
 
 if __name__ == "__main__":
-    seen = visit_explorer((three, two, flooded, restarted, saved), *sys.argv[1:])
+    seen = visit_explorer((three, two, flooded, closed, restarted, saved), *sys.argv[1:])
     opened_again(seen, *sys.argv[1:])
     print(json.dumps(seen))

@@ -35,7 +35,7 @@ lab.table("life.one").append([{"id": 500, "name": "after"}])
 @pytest.fixture(scope="module")
 def seen(lab_place, tmp_path_factory):
     url, folder = lab_place
-    name = write_notebook(folder / "life.ipynb", [LAB, *['lab.explore("life.one")'] * 3, FLOOD])
+    name = write_notebook(folder / "life.ipynb", [LAB, *['lab.explore("life.one")'] * 3, FLOOD, "lab.close()"])
     return run_page("explorer_life_page", url, name, "light", Path(PICTURES or tmp_path_factory.mktemp("pictures")))
 
 
@@ -57,6 +57,13 @@ def test_two_views_of_one_explorer_take_their_own_answers(seen):
 def test_answers_that_are_lost_in_a_cells_output_are_asked_for_again(seen):
     assert "message rate exceeded" in seen["flood"]
     assert seen["after_flood_ms"] >= 0
+
+
+def test_a_lab_that_is_closed_is_said_to_be_in_a_banner_that_shows_all_it_has(seen):
+    assert "the lab, or its connection, is closed" in seen["closed"]
+    assert "What you see is from" in seen["closed"]
+    assert seen["closed_height"] < 70, "a few lines"
+    assert seen["closed_room"] >= 0, "the button is not cut off"
 
 
 def test_a_kernel_that_was_restarted_is_said_and_the_cell_run_again_takes_up(seen):
