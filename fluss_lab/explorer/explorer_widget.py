@@ -43,6 +43,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
         self, lab: ExploredLab, name: str, *, table: TablePath | None, mask: Iterable[str], read_only: bool
     ) -> None:
         self._model = ExplorerModel(lab, name, mask, read_only=read_only)
+        self._title = f"{name}, opened on {table}" if table is not None else name
         widget = weakref.ref(self)
         self._queue = RequestQueue(self._model.steps, lambda answer: _send(widget(), answer))
         opening = {"table": None if table is None else str(table), "read_only": read_only}
@@ -50,6 +51,10 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # it has no ty
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = lambda _data, wanted: wanted
         self.on_msg(self._take)
+
+    def __repr__(self) -> str:
+        """Return what a front end without widgets shows."""
+        return f"<Explorer of {self._title}>"
 
     def _take(self, _widget: object, content: Any, _buffers: object) -> None:
         try:

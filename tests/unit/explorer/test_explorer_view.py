@@ -82,6 +82,19 @@ def test_properties_that_are_altered_are_shown():
     assert "log.ttl3d" in after
 
 
+def test_one_record_is_no_records():
+    found = run_view(
+        "overview",
+        """
+    for (const lag_records of ["0", "1", "2"]) {
+      polled({ ...HEAD, lag_records });
+      found.push(explorer.header.facts.textContent.match(/Only in the log(.*)Lag/)[1]);
+    }
+    """,
+    )
+    assert found == ["0", "1 record", "2 records"]
+
+
 def test_where_there_is_no_clipboard_it_is_said():
     """Browsers have none in pages of other machines without TLS."""
     found = run_view(

@@ -52,6 +52,8 @@ def test_lab_explore_opens_on_a_table(lab):
     lab.create_table("shop.opened", {"id": "int", "email": "string"}, if_not_exists=True)
     widget = lab.explore("shop.opened", mask=["email"], read_only=True)
     assert json.loads(widget.saved) == {"table": "shop.opened", "read_only": True}
+    assert repr(widget) == f"<Explorer of {lab.folder.name}, opened on shop.opened>"
+    assert widget._repr_mimebundle_()[0]["text/plain"] == repr(widget), "what a notebook without widgets shows"
     widget.close()
     with pytest.raises(TableNotFoundError):
         lab.explore("shop.nothing")

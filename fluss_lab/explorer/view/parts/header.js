@@ -81,7 +81,7 @@ export class Header {
       [head && head.kind === "pk" ? "Changes" : "Rows", head ? number(head.rows) : ""],
       ["Lake", lake ? number(head.lake_rows) : "–", "lake"],
       ["Log", head ? (head.log_records == null ? "not known" : number(head.log_records)) : "", "log"],
-      ["Only in the log", lake ? [least + number(head.lag_records), h("small", null, head.lag_records === "0" ? "" : " records")] : "–"],
+      ["Only in the log", lake ? [least + number(head.lag_records), h("small", null, ({ 0: "", 1: " record" })[head.lag_records] ?? " records")] : "–"],
       ["Lag", lake ? [h("span", { class: late }, age(head.lag_ms)), h("small", null, head.freshness_ms == null ? "" : ` of ${age(head.freshness_ms)}`)] : "–"],
       ["Last round", head && head.last_round_ms ? [age(head.now_ms - head.last_round_ms), h("small", null, " ago")] : "none"],
     ];
