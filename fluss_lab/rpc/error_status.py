@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from fluss_lab import errors
@@ -9,8 +10,11 @@ from fluss_lab.errors import FlussError, error_code, error_from_code
 from fluss_lab.rpc.grpc_module import grpc
 
 CODE_KEY: Final = "fluss-error-code"
-#: Trailing metadata is limited to 8 kB; a longer message does not help.
+#: A longer message does not help.
 MESSAGE_LENGTH_MAX: Final = 3000
+#: What a message may take on the wire, where a character is one byte or several times three: trailing metadata are limited to 8 kB,
+#: above which gRPC drops calls at random, with all that was said of them.
+WIRE_SIZE_MAX: Final = 7000
 #: What gRPC says, in a `RESOURCE_EXHAUSTED`, of a message that it does not take; else there is too much of something.
 _TOO_LARGE: Final = "message larger than max"
 #: What gRPC says, in an `UNAVAILABLE`, when a handshake failed for good.
@@ -46,8 +50,16 @@ def trailers_of(error: FlussError) -> tuple[tuple[str, str], ...]:
 
 
 def shorten_message(message: str) -> str:
-    """Return a message short enough to travel."""
-    return message if len(message) <= MESSAGE_LENGTH_MAX else message[:MESSAGE_LENGTH_MAX] + " ..."
+    """Return a message short enough to travel, of characters that do: what a file's name has of no encoding is escaped."""
+    text = message[: MESSAGE_LENGTH_MAX + 1].encode("utf-8", "backslashreplace").decode()
+    sizes = itertools.accumulate(map(_wire_size, text))
+    length = min(MESSAGE_LENGTH_MAX, sum(size <= WIRE_SIZE_MAX for size in sizes))
+    return text if len(text) <= length else text[:length] + " ..."
+
+
+def _wire_size(character: str) -> int:
+    """Return how many bytes gRPC makes of a character of a message."""
+    return 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
 
 
 def error_of(failure: grpc.RpcError, what: str) -> FlussError:
