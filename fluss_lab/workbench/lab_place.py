@@ -111,6 +111,9 @@ def server_place(
     options = cluster.split_options(config or {}).client
     if tls_ca is not None:
         options[CLIENT_TLS_CA.key] = str(tls_ca)
+    if ca := options.get(CLIENT_TLS_CA.key):
+        # It is read again with each new address, and by Spark, whatever the working directory is by then.
+        options[CLIENT_TLS_CA.key] = str(_absolute("tls_ca: expected the path of a file with certificates", ca))
     name = host.removeprefix("[").removesuffix("]")
     speaks_tls = tls if tls is not None else CLIENT_TLS_CA.key in options or name not in LOOPBACK
     server = ServerAddress(name, int(port), read_token(token), speaks_tls)

@@ -55,6 +55,12 @@ DOORS = (
         ("tests/unit/rpc/serving/test_grpc_server.py::test_a_place_beyond_loopback_is_refused",),
     ),
     Mutant(
+        "key_told_with_the_certificates", "P10", "fluss_lab/rpc/access/tls.py",
+        "found = [match[0] for match in _CERTIFICATE.finditer(_read_text(path))]",
+        "found = [_read_text(path)]",
+        ("tests/unit/rpc/access/test_tls.py::test_a_key_beside_the_certificates_is_told_nobody",),
+    ),
+    Mutant(
         "server_lock_not_taken", "P1", "fluss_lab/server/folder/folder_lock.py",
         "            while not try_lock(fd):",
         "            while not try_lock(fd, shared=True):",

@@ -25,7 +25,6 @@ from fluss_lab.errors import (
     BucketNotFoundError,
     ConnectionClosedError,
     FlussError,
-    InvalidPropertyError,
     LakeNotConfiguredError,
     NotFoundError,
     NotLeaderError,
@@ -46,6 +45,7 @@ from fluss_lab.model.config.options import (
     client_time_zone,
 )
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.tls import read_trusted
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.malloc_settings import keep_client_memory
@@ -446,10 +446,7 @@ class ClusterClient(Closing):
         path = CLIENT_TLS_CA.of(self.options)
         if not path or not address.tls or address.ca:
             return address
-        try:
-            return replace(address, ca=Path(path).expanduser().read_text("ascii"))
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InvalidPropertyError(f"{CLIENT_TLS_CA.key}={path}: expected a PEM file ({error})") from error
+        return replace(address, ca=read_trusted(CLIENT_TLS_CA.key, path))
 
     def _cache(self) -> Metadata:
         """Return this process's metadata."""

@@ -6,6 +6,7 @@ address the call goes to: so a certificate for ``lab.example.org`` serves tablet
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 #: Addresses that stand for all interfaces: servers listen on them, clients cannot call them.
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  # named, not bound
 _HANDSHAKE_STEPS_MAX: Final = 8
+_CERTIFICATE: Final = re.compile(r"-----BEGIN (X509 )?CERTIFICATE-----[^-]+-----END (X509 )?CERTIFICATE-----")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,34 @@ class Identity:
         return Trust(self.certificate, self.names[0])
 
 
+def read_trusted(option: str, path: str) -> str:
+    """Return the certificates to trust of a file that an option names; ``~`` is the home.
+
+    Raises:
+        InvalidPropertyError: The file cannot be read, or has no certificate.
+    """
+    try:
+        return _certificates(Path(path).expanduser())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InvalidPropertyError(
+            f"{option}={path}: expected a PEM file with the certificates to trust ({error})"
+        ) from error
+
+
+def _certificates(path: Path) -> str:
+    """Return the certificates of a PEM file, as text, and nothing else of it: those to trust travel, a key beside them must not."""
+    found = [match[0] for match in _CERTIFICATE.finditer(_read_text(path))]
+    if not found:
+        raise ValueError("it has no certificate")
+    text = "\n".join([*found, ""])
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    return text
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text("utf-8", "replace")  # what is not ASCII is a comment
+
+
 def load_identity(certificate: Path, key: Path) -> Identity:
     """Return what servers show, checked as a caller would: a handshake of this certificate with itself.
 
@@ -77,7 +107,7 @@ def load_identity(certificate: Path, key: Path) -> Identity:
     """
     where = f"server.tls.certificate {certificate}, server.tls.key {key}"
     try:
-        texts = certificate.read_text("ascii"), key.read_text("ascii")
+        texts = _certificates(certificate), _read_text(key)
         found = _handshake(certificate, key)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise InvalidPropertyError(f"{where}: expected a certificate chain and its key in PEM ({error})") from error

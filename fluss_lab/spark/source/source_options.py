@@ -18,7 +18,7 @@ from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import TablePath
 from fluss_lab.model.config.options import CLIENT_TLS_CA
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.rpc.access.tls import LOOPBACK, Trust
+from fluss_lab.rpc.access.tls import LOOPBACK, Trust, read_trusted
 from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server.cluster import locate
 
@@ -335,17 +335,9 @@ def _place(given: Mapping[str, str], client: Mapping[str, str]) -> ClusterPlace:
     speaks_tls = _flag(TLS, given.get(TLS), bool(ca_file) or name not in LOOPBACK)
     if not speaks_tls:
         return ClusterPlace(given=ServerAddress(name, int(port), token))
-    trust = Trust(given.get(TLS_CA_TEXT) or _pem(ca_file), given.get(TLS_NAME, ""))
+    option = f"option {TLS_CA}" if TLS_CA in given else CLIENT_TLS_CA.key
+    trust = Trust(given.get(TLS_CA_TEXT) or (read_trusted(option, ca_file) if ca_file else ""), given.get(TLS_NAME, ""))
     return ClusterPlace(given=ServerAddress.of(name, int(port), token, trust))
-
-
-def _pem(path: str | None) -> str:
-    if not path:
-        return ""
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidPropertyError(f"option {TLS_CA}: cannot read {path}: {error}") from error
 
 
 def _flag(name: str, text: str | None, default: bool) -> bool:

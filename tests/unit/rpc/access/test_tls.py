@@ -19,7 +19,9 @@ from fluss_lab.rpc.access.tls import Identity, Trust, load_identity
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.server.process.server_node import ServerNode
+from fluss_lab.spark.source.source_options import parse_options
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
+from fluss_lab.workbench.lab_place import server_place
 
 OPENSSL = shutil.which("openssl")
 PATIENCE_S = 60.0
@@ -202,8 +204,49 @@ def test_a_lab_is_connected_to_by_the_certificate_to_trust(tmp_path, files, way)
             assert ServerAddress.from_json(lab.connection.address.to_json()).ca == ca.read_text()
         with pytest.raises(AuthenticationError, match="not trusted"):
             fl.Lab.connect(address, token_file=token, tls_ca=files / "other.pem")
-        with pytest.raises(InvalidPropertyError, match=r"client\.tls\.ca"):
-            fl.Lab.connect(address, token_file=token, tls_ca=tmp_path / "none.pem")
+        for name, text in (
+            ("none", None),
+            ("empty", ""),
+            ("key", (tmp_path / "lab.key").read_text()),
+            ("cut", ca.read_text()[:99]),
+        ):
+            if text is not None:
+                (tmp_path / f"{name}.pem").write_text(text)
+            with pytest.raises(InvalidPropertyError, match=rf"client\.tls\.ca=.*{name}\.pem.*certificates to trust"):
+                fl.Lab.connect(address, token_file=token, tls_ca=tmp_path / f"{name}.pem")
+
+
+def test_the_certificates_to_trust_are_found_from_any_working_directory(tmp_path, files, monkeypatch):
+    certificate(tmp_path, alternatives="IP:127.0.0.1")
+    (tmp_path / "ca.pem").write_text("# Z\u00fcrich\n" + (tmp_path / "lab.pem").read_text(), encoding="utf-8")
+    with EmbeddedCluster(tmp_path / "lab", options(tmp_path), lake=False) as cluster:
+        address, token = f"127.0.0.1:{cluster.address.port}", tmp_path / "lab" / "token"
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for ca in ("ca.pem", "~/ca.pem"):
+            monkeypatch.chdir(tmp_path)
+            place = server_place(address, token, None, ca, None)
+            with place.connection:
+                monkeypatch.chdir(files)
+                found = parse_options({"table": "d.t", **place.options}).place.given
+                assert found == place.connection.address
+                assert "rich" not in found.ca
+
+
+@needs_openssl
+def test_a_key_beside_the_certificates_is_told_nobody(tmp_path):
+    """One file of both is common; clients and Spark's tasks get the certificates of it."""
+    folder = certificate(tmp_path / "tls", alternatives="IP:127.0.0.1")
+    both = folder / "both.pem"
+    both.write_text((folder / "lab.pem").read_text() + (folder / "lab.key").read_text())
+    with ServerProcess(
+        tmp_path / "lab", {"server.tls.certificate": str(both), "server.tls.key": str(both)}, tablet_servers=2
+    ) as server:
+        assert server.connection.admin().databases() == []
+        written = [path for path in (tmp_path / "lab").rglob("*") if path.is_file()]
+        assert [path.name for path in written if b"PRIVATE KEY" in path.read_bytes()] == []
+        address = f"127.0.0.1:{server.address.port}"
+        with fl.Lab.connect(address, token_file=tmp_path / "lab" / "token", tls_ca=both) as lab:
+            assert "PRIVATE KEY" not in lab.connection.address.to_json() + server.connection.address.to_json()
 
 
 def test_a_place_elsewhere_is_never_sent_the_token_in_the_open(tmp_path):
