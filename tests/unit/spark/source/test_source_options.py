@@ -29,15 +29,30 @@ def test_a_server_is_named_with_its_token(tmp_path):
         parse_options({"table": "a.b", "server": "h:1", "token.file": str(tmp_path / "nothing")})
 
 
+#: Of nobody; that it is over by now does not matter to who only reads it.
+PEM = """\
+-----BEGIN CERTIFICATE-----
+MIIBczCCARmgAwIBAgIUeW6ppm5i4NZdXkbRjiKn4P5gMlkwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEcm9vdDAeFw0yNjExMjgyMzIxNDZaFw0yNjEyMjgyMzIxNDZa
+MA8xDTALBgNVBAMMBHJvb3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARo4rlq
+760Ok7xHW11YSDmhVFIwZEp1umzcEaGUV9Enumfe1wN+WEaPEKW/zUAleK4rx9Dv
+cGcwMy5GRJAqYyfWo1MwUTAdBgNVHQ4EFgQUcudq5twPGiI6nk6WSPH7vOThySgw
+HwYDVR0jBBgwFoAUcudq5twPGiI6nk6WSPH7vOThySgwDwYDVR0TAQH/BAUwAwEB
+/zAKBggqhkjOPQQDAgNIADBFAiEA3mEh5vcBmLSu3PuBMkUGH/gSosQ85ew7a9KF
+Dc7W5esCIC1VJ4+cYK8KwGcAfnl5LQw+nFhligo9dgM/Pqs6zaXl
+-----END CERTIFICATE-----
+"""
+
+
 def test_tls_is_as_for_a_lab(tmp_path):
-    (tmp_path / "ca.pem").write_text("PEM")
+    (tmp_path / "ca.pem").write_text(PEM)
+    (tmp_path / "text.pem").write_text("PEM")
     assert parsed(server="lab.example.org:1").place.address() == ServerAddress("lab.example.org", 1, "t0ken", True)
     assert not parsed(server="lab.example.org:1", tls="false").place.address().tls
-    assert parsed(tls_ca=str(tmp_path / "ca.pem")).place.address() == ServerAddress(
-        "127.0.0.1", 9, "t0ken", True, "PEM"
-    )
-    with pytest.raises(InvalidPropertyError, match=r"tls\.ca"):
-        parsed(tls_ca=str(tmp_path / "nothing"))
+    assert parsed(tls_ca=str(tmp_path / "ca.pem")).place.address() == ServerAddress("127.0.0.1", 9, "t0ken", True, PEM)
+    for name in ("nothing", "text.pem"):
+        with pytest.raises(InvalidPropertyError, match=rf"option tls\.ca=.*{name}.*certificates to trust"):
+            parsed(tls_ca=str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
