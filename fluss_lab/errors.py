@@ -199,7 +199,7 @@ class OffsetOutOfRangeError(FlussError):
 
 
 class AuthenticationError(FlussError):
-    """The token is missing or wrong."""
+    """The token is missing or wrong, or the server's certificate is not trusted."""
 
 
 class UnavailableError(FlussError):

@@ -19,6 +19,8 @@ WIRE_SIZE_MAX: Final = 7000
 _TOO_LARGE: Final = "message larger than max"
 #: What gRPC says, in an `UNAVAILABLE`, when a handshake failed for good.
 _UNTRUSTED: Final = ("Hostname Verification Check failed", "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
+#: What it says then of a certificate whose time is over, or has not come.
+_OUT_OF_DATE: Final = ("certificate has expired", "certificate is not yet valid")
 
 #: Nearest base of an error -> gRPC status; looked up along the class's bases, so it is total.
 STATUS_OF_CLASS: Final[dict[type[FlussError], grpc.StatusCode]] = {
@@ -74,6 +76,12 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
     if (code := trailers.get(CODE_KEY)) is not None:
         return error_from_code(int(code), details)
     match failure.code():
+        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _OUT_OF_DATE):
+            return errors.AuthenticationError(
+                f"{what}: the server's certificate, or one of those that sign it, is out of date ({details}): put one that is not into the "
+                "files of server.tls.certificate and server.tls.key, then `fluss-lab down` and `fluss-lab up`; or set the clock of "
+                "this machine"
+            )
         case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _UNTRUSTED):
             return errors.AuthenticationError(
                 f"{what}: the server's certificate is not trusted, or it does not speak TLS ({details}): give the "

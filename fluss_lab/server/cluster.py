@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+import signal
 import socket
 import stat
 import threading
@@ -142,6 +143,8 @@ def ensure_server(
 def stop_server(folder: Path) -> bool:
     """Stop the server of a folder gracefully, and wait until its processes are gone: tablet servers first.
 
+    One whose certificate is out of date, or which has another token by now, is asked by a signal.
+
     Returns:
         False when none ran; the discovery file of a killed one is removed.
 
@@ -156,7 +159,7 @@ def stop_server(folder: Path) -> bool:
         discovery.remove(folder)
         return False
     place, deadline = locate(folder), time.monotonic() + STOP_TIMEOUT_S
-    while not _request_stop(place) and time.monotonic() < deadline:
+    while not _request_stop(place, found.servers[0]) and time.monotonic() < deadline:
         # It may be stopping already, or stand still: then it has not heard of it.
         with suppress(RequestTimeoutError):
             wait_until_gone(found, UNHEARD_STOP_S)
@@ -165,11 +168,17 @@ def stop_server(folder: Path) -> bool:
     return True
 
 
-def _request_stop(place: CoordinatorEndpoint) -> bool:
-    """Ask a server to stop; return whether it answered."""
+def _request_stop(place: CoordinatorEndpoint, server: ServerEntry) -> bool:
+    """Ask a server to stop; return whether it has heard of it."""
     channel = Channel(place.host, place.port, place.token, trust=place.trust, call_timeout_s=STOP_CALL_TIMEOUT_S)
     try:
         channel.coordinator().stop_cluster(pb.StopClusterRequest())
+    except AuthenticationError as error:
+        # It would run for ever, and keep who mends certificate or token from starting one with it.
+        if server.pid == os.getpid() or server.started < 0 or not is_alive(server):  # perhaps another process by now
+            raise
+        log.info("event=stop_signalled process=%s error=%s", server.pid, error)
+        os.kill(server.pid, signal.SIGTERM)
     except UnavailableError as error:
         log.info("event=stop_unanswered error=%s", error)
         return False

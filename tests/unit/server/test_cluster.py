@@ -212,6 +212,17 @@ def test_a_server_that_stood_still_when_it_was_asked_to_stop_is_asked_again(fold
     assert cluster.read_discovery(folder) is None
 
 
+def test_a_server_that_takes_no_calls_any_more_is_stopped_all_the_same(folder):
+    """As one whose certificate is out of date, or whose token's file was replaced: nobody could start one with a new one."""
+    cluster.start_server(folder, COMMAND, GRACE, ephemeral=False)
+    (folder / TOKEN_FILE).write_text("another")
+    with pytest.raises(AuthenticationError, match="token"):
+        describe(folder)
+    assert cluster.stop_server(folder)
+    assert cluster.read_discovery(folder) is None
+    assert "event=stopped" in (folder / "server.log").read_text()
+
+
 def test_a_server_that_stays_outlives_those_attached(folder):
     cluster.start_server(folder, COMMAND, GRACE, ephemeral=False)
     pid = pid_of(folder)

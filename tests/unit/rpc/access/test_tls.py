@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
 import threading
 from pathlib import Path
 
+import grpc
 import pytest
 
 import fluss_lab as fl
@@ -17,6 +19,7 @@ from fluss_lab.model import OffsetSpec, TableBucket, TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import Identity, Trust, load_identity
 from fluss_lab.rpc.channel import Channel
+from fluss_lab.rpc.error_status import error_of
 from fluss_lab.rpc.serving.grpc_server import Server
 from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.spark.source.source_options import parse_options
@@ -174,6 +177,28 @@ def test_who_does_not_trust_it_or_is_not_trusted_hears_so_at_once(cluster, files
     # Without TLS nothing is understood, least of all the token.
     with pytest.raises(ServerUnavailableError):
         ping(ServerAddress(right.host, right.port, right.token))
+
+
+@pytest.mark.parametrize("why", ["certificate has expired", "certificate is not yet valid"])
+def test_a_certificate_out_of_date_is_not_called_one_to_trust(why):
+    """To trust it does not help: whoever sees the error is told what does."""
+
+    class Failure(grpc.RpcError):
+        """What gRPC raises then."""
+
+        def code(self):
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self):
+            return f"Tls handshake failed: CERTIFICATE_VERIFY_FAILED: {why}: OK"
+
+        def trailing_metadata(self):
+            return ()
+
+    error = error_of(Failure(), "attach at lab.test:1")
+    assert isinstance(error, AuthenticationError)
+    assert re.search(r"out of date.*server\.tls\.certificate.*`fluss-lab down`", str(error))
+    assert "certificates to trust" not in str(error)
 
 
 def test_every_port_of_it_wants_tls_and_the_token(cluster):
