@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Final
@@ -33,6 +34,8 @@ def run_command(command: click.Command, arguments: list[str] | None) -> int:
         Exception: What failed, when the variable for debugging is set.
     """
     stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
+        stdout.reconfigure(errors="backslashreplace")  # of a terminal that is not of UTF-8
     try:
         code = command.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         if stdout is not None:  # as it is where the shell closed it (`>&-`)

@@ -63,7 +63,7 @@ def check_target(path: Path, *, overwrite: bool) -> Path:
     Raises:
         AlreadyExistsError: Something is there: a folder, or a file and `overwrite` is false.
         NotFoundError: There is no such folder that it could lie in.
-        InvalidRequestError: There can be no file of that name.
+        InvalidRequestError: There can be no file of that name, or what is there is none.
     """
     try:
         target = path.expanduser().absolute()
@@ -73,6 +73,9 @@ def check_target(path: Path, *, overwrite: bool) -> Path:
             raise AlreadyExistsError(f"export: {target} is a folder; expected the name of a file")
         if os.path.lexists(target) and not overwrite:
             raise AlreadyExistsError(f"export: {target} exists; --overwrite replaces it")
+        if target.exists() and not target.is_file():
+            # It would be gone: a program's pipe, or /dev/stdout of the whole machine.
+            raise InvalidRequestError(f"export: {target} is a device, a pipe or a socket; expected the name of a file")
         if not target.parent.is_dir():
             raise NotFoundError(f"export: there is no folder {target.parent}: make it first")
     except (OSError, RuntimeError) as error:  # a name that is too long, a home that is not known

@@ -1,11 +1,14 @@
 """Exit codes, and the line on standard error that says why."""
 
+import io
 import re
 import sys
 
+import click
 import pytest
 
 from fluss_lab.cli import main
+from fluss_lab.cli.exit_codes import run_command
 from fluss_lab.errors import FlussError
 from tests.unit.cli.shell_kit import call
 
@@ -34,6 +37,14 @@ def test_closed_standard_output_is_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     assert main_code("config", tmp_path) == 0
     assert main_code("status", tmp_path / "none") == 3
+
+
+def test_what_the_terminal_s_encoding_does_not_have_is_escaped(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1"))
+    printing = click.Command("print", callback=lambda: click.echo("Z\u00fcrich \u65e5"))
+    assert run_command(printing, []) == 0
+    assert written.getvalue() == b"Z\xfcrich \\u65e5\n"
 
 
 def main_code(*arguments):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -117,5 +118,10 @@ def test_a_file_that_cannot_be_is_refused(tmp_path, monkeypatch):
         with pytest.raises((kind, AlreadyExistsError, InvalidRequestError), match=r"^export: "):
             check_target(Path(path), overwrite=False)
     assert check_target(Path("there"), overwrite=True) == tmp_path / "there"
+    os.mkfifo("pipe")
+    Path("link").symlink_to("pipe")
+    for path in ("pipe", "link", "/dev/null"):
+        with pytest.raises(InvalidRequestError, match="a device, a pipe or a socket"):
+            check_target(Path(path), overwrite=True)
     with pytest.raises(AlreadyExistsError, match="is a folder"):
         check_target(tmp_path, overwrite=True)
