@@ -62,6 +62,17 @@ SOURCE = (
         (f"{IN_SOURCE}::test_buckets_that_offsets_leave_out_are_never_read_and_new_partitions_are",),
     ),
     Mutant(
+        "first_batches_begin_where_the_query_would_now",
+        "P4",
+        STREAM,
+        "        begins = start.offsets if end.origin is None else end.origin\n",
+        "        begins = start.offsets\n",
+        (
+            f"{IN_SOURCE}::test_a_first_batch_that_is_run_again_is_what_it_was_wherever_the_query_would_start_now",
+            f"{IN_SPARK}::test_a_first_batch_that_failed_comes_again_whole_wherever_the_query_is_said_to_start_by_then",
+        ),
+    ),
+    Mutant(
         "small_limits_serve_the_first_bucket",
         "P4",
         ADMISSION,

@@ -29,6 +29,8 @@ class StreamOffset:
             listed are read. -1 while there was none.
         created_ms: When the table was made: one of a lab whose folder was made anew may have the same id. None: an older
             release wrote the offset.
+        origin: The offsets at which the stream began: of where it begins, and of its first batch's end. Spark keeps where batches
+            end, and asks anew where the first one starts. None: it has got on since, or an older release wrote the offset.
     """
 
     table: str
@@ -37,6 +39,12 @@ class StreamOffset:
     partitions: Mapping[int, str] = field(default_factory=dict)
     newest_partition: int = NO_PARTITION
     created_ms: int | None = None
+    origin: Mapping[TableBucket, int] | None = None
+
+    @property
+    def is_origin(self) -> bool:
+        """Return whether the stream begins here."""
+        return self.origin == self.offsets
 
     def name(self, bucket: TableBucket) -> str | None:
         """Return the name of a bucket's partition; None without partitions."""
@@ -54,6 +62,9 @@ class StreamOffset:
         value: dict[str, Any] = {"version": _VERSION, "table": self.table, "table_id": self.table_id}
         if self.created_ms is not None:
             value["created_ms"] = self.created_ms
+        if self.origin is not None:
+            # By partition, bucket and offset: an older release, which does not know of it, reads the rest as ever.
+            value["origin"] = [[each.partition_id, each.bucket, offset] for each, offset in _ascending(self.origin)]
         if self.newest_partition == NO_PARTITION and not self.partitions:
             return value | {"offsets": {str(each.bucket): offset for each, offset in _ascending(self.offsets)}}
         value |= {"newest_partition": self.newest_partition, "partitions": {}}
@@ -89,9 +100,10 @@ class StreamOffset:
                 partitions[int(number)] = str(partition["name"])
                 for bucket, offset in partition["offsets"].items():
                     offsets[TableBucket(table_id, int(number), int(bucket))] = _check_offset(offset)
+            origin = None if value.get("origin") is None else _origin(table_id, value["origin"])
             newest = int(value.get("newest_partition", NO_PARTITION))
             made = None if value.get("created_ms") is None else int(value["created_ms"])
-            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made)
+            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made, origin)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
 
@@ -104,6 +116,13 @@ def _check_unchanged(value: Mapping[str, Any]) -> None:
         raise CorruptDataError(
             f"{error}; restore the checkpoint from a backup, or start the stream in a new one: {str(value)[:200]}"
         ) from error
+
+
+def _origin(table_id: int, value: Iterable[tuple[Any, Any, Any]]) -> dict[TableBucket, int]:
+    return {
+        TableBucket(table_id, None if number is None else int(number), int(bucket)): _check_offset(offset)
+        for number, bucket, offset in value
+    }
 
 
 def _ascending(offsets: Mapping[TableBucket, int]) -> Iterable[tuple[TableBucket, int]]:

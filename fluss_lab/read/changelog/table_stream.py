@@ -68,7 +68,7 @@ class TableStream:
         """
         state, starts = resolve_starts(self._source, start)
         named = {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
-        return self._offset(state, named, NO_PARTITION)
+        return self._offset(state, named, NO_PARTITION, named)
 
     @property
     def pinned(self) -> bool:
@@ -95,7 +95,7 @@ class TableStream:
         if self._seen is None or start is None:
             return None
         ends = {bucket: offset for bucket, (_, offset) in self._reach(start, self._seen).items()}
-        return self._offset(self._seen, ends, start.newest_partition)
+        return self._offset(self._seen, ends, start.newest_partition, _origin_behind(start))
 
     def latest(self, start: StreamOffset, rows_max: int | None = None, rows_min: int = 0) -> StreamOffset:
         """Return the end of the next batch: `start` when there is none.
@@ -121,9 +121,9 @@ class TableStream:
         if rows_max is not None and rows_max < total:
             backlogs = admit(backlogs, rows_max, sum(start.offsets.values()))
         ends = {bucket: reach[bucket][0] + given for bucket, given in zip(buckets, backlogs, strict=True)}
-        end = self._offset(state, ends, start.newest_partition)
-        # One of an older release is not a batch of its own.
-        return start if replace(end, created_ms=start.created_ms) == start else end
+        end = self._offset(state, ends, start.newest_partition, _origin_behind(start))
+        # One of an older release, or of a first batch without records, is not a batch of its own.
+        return start if replace(end, created_ms=start.created_ms, origin=start.origin) == start else end
 
     def _look(self, start: StreamOffset | None) -> TableState:
         """Return the table as it is now, if it still is the stream's."""
@@ -162,7 +162,13 @@ class TableStream:
             log.info("event=stream_bucket_ended table=%s bucket=%s", self._source.info.path, bucket)
         return reach
 
-    def _offset(self, state: TableState, offsets: Mapping[TableBucket, int], newest: int) -> StreamOffset:
+    def _offset(
+        self,
+        state: TableState,
+        offsets: Mapping[TableBucket, int],
+        newest: int,
+        origin: Mapping[TableBucket, int] | None,
+    ) -> StreamOffset:
         names = {each.bucket.partition_id: each.partition for each in state.buckets}
         partitions = {bucket.partition_id for bucket in offsets if bucket.partition_id is not None}
         known = [each.bucket.partition_id for each in state.buckets if each.bucket.partition_id is not None]
@@ -171,7 +177,7 @@ class TableStream:
         info = self._source.info
         return StreamOffset(
             str(info.path), info.table_id, offsets,
-            {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]), info.created_ms,
+            {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]), info.created_ms, origin,
         )  # fmt: skip
 
     # -- batches ------------------------------------------------------------------------------------------------------
@@ -179,18 +185,24 @@ class TableStream:
     def buckets(self, start: StreamOffset, end: StreamOffset) -> list[LogRange]:
         """Return what a batch is made of, by partition and bucket: what is lost already is left out, if that may be.
 
+        Args:
+            start: Where it starts; of a first batch that is run again it may be another place than it was: its end says where it
+                began.
+            end: Where it ends.
+
         Raises:
             TableNotFoundError: The table was dropped; also when another one has its path now.
             OffsetOutOfRangeError: Records of the batch are held nowhere any more.
         """
+        begins = start.offsets if end.origin is None else end.origin
         found = []
         for bucket, stop in end.offsets.items():
-            begin = start.offsets.get(bucket, 0)
+            begin = begins.get(bucket, 0)
             if begin < stop:
                 found.append(LogRange(bucket, end.name(bucket), begin, stop))
         if not found:
             return []
-        return self._held_ranges(found, self._look(start))
+        return self._held_ranges(found, self._look(end))
 
     def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
         """Return from where records of a batch are read now."""
@@ -262,6 +274,11 @@ class TableStream:
             f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are no longer available: {why}. "
             "To continue without them set failOnDataLoss=false, or start a new stream"
         )
+
+
+def _origin_behind(start: StreamOffset) -> Mapping[TableBucket, int] | None:
+    """Return what the end of a batch says of where the stream began; None unless it may be the first."""
+    return start.offsets if start.is_origin else None
 
 
 def _is_in_cluster(wanted: LogRange, state: BucketState | None) -> bool:

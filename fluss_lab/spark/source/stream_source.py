@@ -127,7 +127,10 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets, in a process on the driver's machine ----------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
-        """Return where a new query starts. One that goes on from a checkpoint does not ask."""
+        """Return where a new query starts.
+
+        One that goes on from a checkpoint asks too while its first batch is not done: where that began is in its end.
+        """
         start = self._options.edge(source_options.START) if source_options.START in self._options.values else "earliest"
         offset = self._open().initial(start)
         if (meant := self._options.numbers(source_options.START_PARTITIONS)) is not None:

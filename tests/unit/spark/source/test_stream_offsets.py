@@ -1,6 +1,7 @@
 """Offsets of a stream as text, and how a limit of rows is shared by buckets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -26,8 +27,11 @@ def parted(offsets, names, newest):
         plain({0: 0, 1: 2**40, 10: 3}),
         parted({}, {}, 4),
         parted({(3, 0): 5, (3, 1): 0, (11, 0): 9}, {3: "2013/01 é", 11: "a$b"}, 12),
+        replace(plain({0: 5}), origin={TableBucket(7, None, 0): 2}),
+        replace(parted({(3, 0): 5}, {3: "a"}, 3), origin={TableBucket(7, 3, 0): 2}),
+        replace(plain({}), origin={}),
     ],
-    ids=["empty", "plain", "no partition", "partitions"],
+    ids=["empty", "plain", "no partition", "partitions", "first", "first of partitions", "first of nothing"],
 )
 def test_an_offset_reads_what_it_wrote(offset):
     text = json.dumps(offset.to_json())

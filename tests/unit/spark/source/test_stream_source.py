@@ -192,6 +192,32 @@ def test_a_start_is_taken_when_the_query_is_new_and_not_again(layered, query):
     same(stream.run(), expected(layered, before))
 
 
+def test_a_first_batch_that_is_run_again_is_what_it_was_wherever_the_query_would_start_now(layered, query):
+    # Spark keeps where a batch ends, and asks a query whose first batch is not done where that starts.
+    starts = {(MONTHS[0], 0): 3, (MONTHS[0], 1): 1, (MONTHS[1], 2): 2}
+    killed = query(layered, start=start_text(layered.info, starts), maxRowsPerTrigger=7)
+    assert killed.step()
+    layered.append_random(random.Random(15), 10, [*MONTHS, "2013-11"])
+    for start in ("earliest", "latest"):
+        again = query(layered, start=start, maxRowsPerTrigger=7)
+        again.offsets.append(killed.offsets[1])
+        again.rows = again.batch(0)
+        same(again.rows, in_order(killed.rows))
+        new = {("2013-11", bucket): 0 for bucket in range(BUCKETS)}
+        same(again.run(), expected(layered, starts | new))
+
+
+def test_a_first_batch_without_records_says_where_the_query_began(layered, query):
+    killed = query(layered, start="latest")
+    before = dict(layered.ends)
+    assert not killed.step()
+    layered.append_random(random.Random(16), 10, MONTHS)
+    again = query(layered, start="earliest")
+    again.offsets.append(killed.offsets[0])
+    assert again.batch(0) == []
+    same(again.run(), expected(layered, before))
+
+
 def test_buckets_that_offsets_leave_out_are_never_read_and_new_partitions_are(layered, query):
     starts = {(MONTHS[0], 1): 3}
     stream = query(layered, start=start_text(layered.info, starts))
