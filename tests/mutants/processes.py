@@ -21,6 +21,12 @@ PROCESSES = (
         ("tests/unit/server/test_cluster.py::test_a_process_that_is_reaped_between_two_looks_at_it_is_gone",),
     ),
     Mutant(
+        "server_whose_starter_was_killed_is_in_the_way", "P6", "fluss_lab/server/process/server_process.py",
+        "            if (begun := _await_running(folder)) is None:\n",
+        "            if (begun := running_server(folder)) is None:\n",
+        ("tests/unit/server/test_cluster.py::test_a_server_whose_starter_was_killed_is_attached_to_when_it_is_ready",),
+    ),
+    Mutant(
         "server_that_hears_nothing_lives_on", "P8", "fluss_lab/server/process/process_setup.py",
         "            if lost:\n                os._exit(EXIT_CODE)\n",
         "            pass\n",

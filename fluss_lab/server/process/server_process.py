@@ -19,6 +19,7 @@ from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
     LabError,
+    LabLockedError,
     RequestTimeoutError,
     ServerUnavailableError,
     StorageError,
@@ -47,6 +48,9 @@ STOP_TIMEOUT_S: Final = 60.0
 #: How often a lock or a process is polled.
 LOOK_INTERVAL_S: Final = 0.02
 LOG_TAIL_BYTES: Final = 2_000
+#: Whoever started a server may be killed before it is ready: so long is one that has the folder waited for. Recovery may
+#: take longer; then the error names the process.
+UNREPORTED_START_S: Final = 15.0
 #: A report is one line of JSON.
 _REPORT_BYTES_MAX: Final = 64 * 1024
 
@@ -86,7 +90,13 @@ def start_server(
             return running
         given = read_options(folder) if options is None else options
         arguments = [*command, "--folder", str(folder), *(["--ephemeral"] if ephemeral else [])]
-        _spawn(home, arguments, given, env, deadline)
+        try:
+            _spawn(home, arguments, given, env, deadline)
+        except LabLockedError:
+            # Nobody else starts one now: one that has the folder was begun by a process that was killed meanwhile.
+            if (begun := _await_running(folder)) is None:
+                raise
+            return begun
         if (found := running_server(folder)) is None:
             raise ServerUnavailableError(f"{folder}: the server ended right after its start{_tail_of(home)}")
         return found
@@ -99,6 +109,14 @@ def running_server(folder: Path) -> Discovery | None:
     """
     found = discovery.read(folder)
     return found if found is not None and discovery.is_alive(found.servers[0]) else None
+
+
+def _await_running(folder: Path) -> Discovery | None:
+    """Return what a server says that is starting; None when there is none in time."""
+    deadline = time.monotonic() + UNREPORTED_START_S
+    while (found := running_server(folder)) is None and time.monotonic() < deadline:
+        time.sleep(LOOK_INTERVAL_S)
+    return found
 
 
 def wait_until_gone(found: Discovery, timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fluss_lab.errors import AuthenticationError, LabError, ServerUnavailableError, StorageError
@@ -45,6 +46,10 @@ def describe(folder: Path) -> pb.DescribeClusterResponse:
         return channel.coordinator().describe_cluster(pb.DescribeClusterRequest())
     finally:
         channel.close()
+
+
+def _children() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture
@@ -300,6 +305,29 @@ def test_a_server_killed_while_it_starts_is_seen_and_the_next_start_works(folder
         cluster.start_server(folder, COMMAND, {}, ephemeral=True, env=env)
     attachment = cluster.ensure_server(folder, COMMAND, GRACE)
     assert describe(folder).coordinator_epoch == 2
+    attachment.close()
+
+
+def test_a_server_whose_starter_was_killed_is_attached_to_when_it_is_ready(folder):
+    """A kernel that is killed while it opens a lab, and started again: the next one opens the lab at once."""
+    code = f"from fluss_lab.server import cluster; cluster.ensure_server(__import__('pathlib').Path({str(folder)!r}), {COMMAND!r})"
+    env = {**os.environ, "FLUSS_LAB_FAILPOINTS": "node.start.before_discovery=stop"}
+    starter = subprocess.Popen([sys.executable, "-c", code], env=env)
+    lock, opened = folder / "server.lock", []
+    wait_until(lambda: lock.exists() and lock.read_text().isdecimal())
+    begun = psutil.Process(int(lock.read_text()))
+    wait_until(lambda: begun.status() == psutil.STATUS_STOPPED)
+    starter.kill()
+    starter.wait()
+    opening = threading.Thread(target=lambda: opened.append(cluster.ensure_server(folder, COMMAND, GRACE)))
+    opening.start()
+    # It begins a server of its own, which finds the folder in use.
+    wait_until(lambda: _children() != [])
+    wait_until(lambda: _children() == [])
+    begun.resume()
+    opening.join()
+    (attachment,) = opened
+    assert pid_of(folder) == begun.pid
     attachment.close()
 
 
