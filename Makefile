@@ -52,7 +52,8 @@ mutants: environment
 campaign: environment
 	@$(RUN) -m pytest -m "campaign and not beyond" -o faulthandler_timeout=7200 -s --ignore tests/mutants $(PYTEST) tests
 
-# Compares with stock Spark and Iceberg's own runtime: fetches both (half a gigabyte, once) into .venv-maven.
+# Compares with stock Spark and Iceberg's own runtime, fetched once (half a gigabyte) into .venv-maven, and with Polars, Daft and
+# ClickHouse, into .venv-readers.
 maven: environment
 	@$(RUN) -m pytest -m maven $(PYTEST) tests
 
@@ -100,7 +101,7 @@ clean:
 
 # The environment too: the next target makes it again.
 distclean: clean
-	@rm -rf .venv .venv-maven .venv-browser
+	@rm -rf .venv .venv-maven .venv-readers .venv-browser
 
 environment:
 	@sh tools/environment.sh "$(PYTHON)"

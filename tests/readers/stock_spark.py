@@ -19,8 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_lab.closing import Closing
-from fluss_lab.files import replace
 from fluss_lab.spark.session.java_home import find_java
+from tests.readers.own_environment import EnvironmentUnavailableError, make_environment
 
 ROOT: Final = Path(__file__).parents[2]
 ENVIRONMENT: Final = ROOT / ".venv-maven"
@@ -31,8 +31,6 @@ PACKAGES: Final = (
     "org.apache.iceberg:iceberg-aws-bundle:1.11.0",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
-#: Half a gigabyte is fetched the first time.
-INSTALL_TIMEOUT_S: Final = 1800
 #: The catalog's name where the lake's properties have none.
 CATALOG: Final = "fluss_lab"
 _MARK: Final = "stock.json"
@@ -188,14 +186,10 @@ def prepare_stock_spark() -> None:
     Raises:
         StockSparkUnavailableError: It cannot be fetched.
     """
-    if not _mark_path().exists():
+    if not (ENVIRONMENT / _MARK).exists():
         what = f"{', '.join((*REQUIREMENTS[:1], *PACKAGES))} from PyPI and Maven Central"
         print(f"fetching stock Spark: {what}; 600 MB, once, some minutes ...", file=sys.stderr, flush=True)
         StockSpark().close()
-
-
-def _mark_path() -> Path:
-    return ENVIRONMENT / _MARK
 
 
 def environment() -> Path:
@@ -204,24 +198,10 @@ def environment() -> Path:
     Raises:
         StockSparkUnavailableError: It cannot be made.
     """
-    python = ENVIRONMENT / "bin" / "python"
-    mark = _mark_path()
-    wanted = json.dumps({"requirements": REQUIREMENTS, "python": sys.version_info[:2]})
-    if mark.exists() and mark.read_text() == wanted:
-        return python
     try:
-        for command in (
-            [sys.executable, "-m", "venv", str(ENVIRONMENT)],
-            [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS],
-        ):
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-    except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", "") or ""
-        raise StockSparkUnavailableError(f"{ENVIRONMENT} cannot be made: {error}: {said[-1000:]}") from error
-    fresh = mark.with_suffix(".new")
-    fresh.write_text(wanted)
-    replace(fresh, mark)
-    return python
+        return make_environment(ENVIRONMENT, _MARK, REQUIREMENTS)
+    except EnvironmentUnavailableError as error:
+        raise StockSparkUnavailableError(str(error)) from error
 
 
 @contextmanager

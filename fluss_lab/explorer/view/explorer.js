@@ -425,7 +425,7 @@ export class Explorer {
   /** What is shown of a table until its head is there; without a kernel that never comes. */
   drawWaiting() {
     refill(this.body, this.isAlone
-      ? h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, `Nothing of ${this.path} is saved with the view: run the cell to read it.`))
+      ? h("div", { class: "empty" }, h("h3", null, "Not in the saved view"), h("p", null, `Run the cell to read ${this.path}.`))
       : h("p", { class: "sm mut pad" }, this.waitingText()));
   }
 

@@ -133,7 +133,7 @@ def test_without_a_kernel_other_tables_are_said_not_to_be_saved_and_what_was_see
     found.push(JSON.parse(model.get("saved")).table, sent.slice(count).filter((each) => each.table === "shop.other").length);
     """,
     )
-    assert "Nothing of shop.other is saved with the view: run the cell to read it." in other
+    assert "Run the cell to read shop.other." in other
     assert tab == other
     assert "2 of 2 rows saved" in again
     assert (table, asked) == ("shop.flights", 0)

@@ -48,10 +48,6 @@ def describe(folder: Path) -> pb.DescribeClusterResponse:
         channel.close()
 
 
-def _children() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
-
-
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "my lab"
@@ -322,8 +318,7 @@ def test_a_server_whose_starter_was_killed_is_attached_to_when_it_is_ready(folde
     opening = threading.Thread(target=lambda: opened.append(cluster.ensure_server(folder, COMMAND, GRACE)))
     opening.start()
     # It begins a server of its own, which finds the folder in use.
-    wait_until(lambda: _children() != [])
-    wait_until(lambda: _children() == [])
+    wait_until(lambda: "event=lock_awaited" in (folder / "server.log").read_text())
     begun.resume()
     opening.join()
     (attachment,) = opened
