@@ -23,7 +23,7 @@ PROCESSES = (
     Mutant(
         "server_whose_starter_was_killed_is_in_the_way", "P6", "fluss_lab/server/process/server_process.py",
         "            if (begun := _await_running(folder)) is None:\n",
-        "            if (begun := running_server(folder)) is None:\n",
+        "            if (begun := _await_running(folder)) is not None:\n",
         ("tests/unit/server/test_cluster.py::test_a_server_whose_starter_was_killed_is_attached_to_when_it_is_ready",),
     ),
     Mutant(
