@@ -48,7 +48,11 @@ def pypi_engine(name: str) -> Engine:
 
 
 def _read(python: Path, name: str, table: Table) -> pa.Table:
-    place = json.dumps([name, local_path(table.metadata_location)]).encode()
-    done = subprocess.run([str(python), "-c", _READ], input=place, capture_output=True, timeout=_TIMEOUT_S, check=False)
+    metadata = local_path(table.metadata_location)
+    # ClickHouse reads below its working directory only.
+    done = subprocess.run(
+        [str(python), "-c", _READ], input=json.dumps([name, metadata]).encode(), capture_output=True, timeout=_TIMEOUT_S,
+        check=False, cwd=Path(metadata).parents[1],
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     return pa.ipc.open_stream(done.stdout).read_all()
