@@ -40,7 +40,7 @@ from fluss_lab.workbench.lab_place import LabPlace
 # A server that a test may kill: no lab starts it again.
 server = ServerProcess(Path("matrix"), client={"client.request-timeout": "2s"})
 server.start()
-lab = fl.Lab._at(LabPlace(server.connection, server.folder, None, {}))
+lab = fl.Lab._from_place(LabPlace(server.connection, server.folder, None, {}))
 
 def tier(*tables):
     for table in tables:
