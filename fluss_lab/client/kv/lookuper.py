@@ -41,7 +41,7 @@ from fluss_lab.interrupts import Held
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.values.pandas_frames import for_pandas
-from fluss_lab.model.values.row_input import record_batches
+from fluss_lab.model.values.row_input import is_column, record_batches
 from fluss_lab.work_pool import WorkPool
 
 if TYPE_CHECKING:
@@ -361,8 +361,7 @@ def as_rows(keys: object) -> object:
 
 
 def _is_column(value: Any) -> bool:
-    columns = list | tuple | np.ndarray | pa.Array | pa.ChunkedArray
-    return isinstance(value, columns) or hasattr(value, "dtype") or hasattr(value, "__arrow_c_stream__")
+    return is_column(value) or hasattr(value, "dtype")
 
 
 def _cut(keys_max: int, parts: Sequence[BucketKeys]) -> Iterator[Sequence[BucketKeys]]:

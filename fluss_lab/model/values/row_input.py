@@ -107,11 +107,13 @@ def spark_as_arrow(rows: Any) -> Any:
 
 def is_row(rows: Mapping[Any, Any]) -> bool:
     """Return whether a dict is one row, not columns: one of its values cannot be a column."""
-    columns = (list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)
-    return not all(
-        isinstance(value, columns) or is_series(value) or hasattr(value, "__arrow_c_stream__")
-        for value in rows.values()
-    )
+    return not all(map(is_column, rows.values()))
+
+
+def is_column(value: object) -> bool:
+    """Return whether a value of a dict can be a column: of a row, it could be an ARRAY's value at most."""
+    columns = list | tuple | np.ndarray | pa.Array | pa.ChunkedArray
+    return isinstance(value, columns) or is_series(value) or hasattr(value, "__arrow_c_stream__")
 
 
 def record_batches(
