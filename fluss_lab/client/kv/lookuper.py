@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -355,13 +355,9 @@ def _join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
 
 def as_rows(keys: object) -> object:
     """Return one dict of values as a list of it; all else as it is."""
-    if isinstance(keys, Mapping) and keys and not any(map(_is_column, keys.values())):
+    if isinstance(keys, Mapping) and keys and not any(map(is_column, keys.values())):
         return [keys]
     return keys
-
-
-def _is_column(value: Any) -> bool:
-    return is_column(value) or hasattr(value, "dtype")
 
 
 def _cut(keys_max: int, parts: Sequence[BucketKeys]) -> Iterator[Sequence[BucketKeys]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -61,6 +62,16 @@ def test_rows_go_in_change_and_come_back(flights):
     assert flights.lookup(keys[0], columns=["dest"]).to_pylist() == [{"dest": "ATL"}]
     assert flights.lookup(pd.DataFrame(keys)).num_rows == 3
     assert flights.partitions() == ["2013-01", "2013-02"]
+
+
+def test_a_key_may_be_of_numpys_numbers(flights):
+    """As the cell of a frame has them: they have a type of their own, and are no column."""
+    key = {"id": np.int64(1), "month": "2013-01"}
+    flights.upsert(key | {"delay": np.int32(5), "dest": "ATL"})
+    assert flights.lookup(key).to_pylist() == [row(1, 5)]
+    assert flights.history(key).to_arrow().num_rows == 1
+    flights.delete(key)
+    assert flights.lookup(key).to_pylist() == [dict.fromkeys(COLUMNS)]
 
 
 def test_prefixes_are_looked_up(lab):
