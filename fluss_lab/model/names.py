@@ -10,10 +10,11 @@ from fluss_lab.errors import InvalidNameError, InvalidPartitionError
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
-#: Columns that fluss_lab or Iceberg add beside the user's; see also `is_reserved_column`.
+#: Columns that fluss_lab, Iceberg, Arrow's datasets or Spark's Parquet reader add beside the user's; see also `is_reserved_column`.
 RESERVED_COLUMNS: Final = frozenset({
     "__bucket", "__offset", "__timestamp", "_change_type", "_bucket", "_partition", "_log_offset", "_commit_timestamp",
     "_previous_offset", "_source", "_file", "_pos", "_spec_id", "_deleted", "_row_id", "_last_updated_sequence_number",
+    "__fragment_index", "__batch_index", "__last_in_fragment", "__filename", "_tmp_metadata_row_index",
 })  # fmt: skip
 
 #: What stands between the values in the name of a partition by several columns, as in Fluss.

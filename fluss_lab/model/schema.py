@@ -121,7 +121,8 @@ def make_schema(
         required: Further columns that become NOT NULL (partition columns, bucket keys).
 
     Raises:
-        InvalidSchemaError: No columns, too many, a type that does not exist, a key column that does not.
+        InvalidSchemaError: No columns, too many, a type that does not exist, a key column that does not, a field of a ROW that
+            is there twice in any case.
         InvalidNameError: A column name that breaks the rule, is reserved, or is used twice in any case.
     """
     if is_rows(source):
@@ -140,8 +141,9 @@ def make_schema(
     if not 0 < len(typed) <= COLUMNS_MAX:
         raise InvalidSchemaError(f"a table has 1 to {COLUMNS_MAX} columns, found {len(typed)}")
     names = [check_column_name(name) for name, _, _ in typed]
-    for name, _, comment in typed:
+    for name, dtype, comment in typed:
         _check_comment(name, comment)
+        _check_fields(name, dtype)
     _check_unique(names, "column")
     key, further = tuple(primary_key), tuple(required)
     # First of all: what came over the wire may be no names at all.
@@ -168,7 +170,7 @@ def with_columns(schema: Schema, added: Iterable[NewColumn]) -> Schema:
         added: Name, type and comment of each; the types nullable, since the rows that exist have no value.
 
     Raises:
-        InvalidSchemaError: A column that exists or is named twice, that is NOT NULL, or one too many.
+        InvalidSchemaError: A column that exists or is named twice, as is a field of a ROW, that is NOT NULL, or one too many.
         InvalidNameError: A name that breaks the rule or is reserved.
     """
     columns = list(schema.columns)
@@ -176,6 +178,7 @@ def with_columns(schema: Schema, added: Iterable[NewColumn]) -> Schema:
     for number, (name, dtype, comment) in enumerate(added, next_id):
         check_column_name(name)
         _check_comment(name, comment)
+        _check_fields(name, dtype)
         if not dtype.nullable:
             raise InvalidSchemaError(
                 f"new column {name!r}: expected a nullable type, found {dtype}: the rows that exist have no value for it"
@@ -192,6 +195,14 @@ def _check_comment(name: str, comment: object) -> None:
         raise InvalidSchemaError(
             f"comment of column {name!r}: expected a string of at most {COMMENT_LENGTH_MAX} characters"
         )
+
+
+def _check_fields(name: str, dtype: DataType) -> None:
+    """Check what is within a column: Spark and DuckDB compare names of fields whatever their case."""
+    if dtype.name == "ROW":
+        _check_unique([field.name for field in dtype.fields], f"column {name!r}: field")
+    for field in dtype.fields:
+        _check_fields(f"{name}.{field.name}", field.type)
 
 
 def _check_unique(names: list[str], kind: str) -> None:

@@ -67,3 +67,26 @@ def test_renamed_fields_of_files_that_others_wrote_are_found(spark, tmp_path, ki
             assert sorted(found, key=lambda each: each["id"]) == expected
         # What nobody renamed is the JVM's to read.
         assert "BatchScan" not in scan_to_spark(spark, reader.scan(["id"]))._jdf.queryExecution().toString()
+
+
+@pytest.mark.parametrize("kind", ["log", "keyed"])
+def test_no_column_has_the_name_under_which_another_is_read(spark, tmp_path, kind):
+    """Seen: Spark's AnalysisException, for numbers were read under a name that another column has."""
+    with EmbeddedCluster(tmp_path / "lab", OPTIONS) as cluster:
+        connection, path = cluster.connection, TablePath("db", "t")
+        connection.admin().create_database("db")
+        columns = {"id": "int", "v": "double", "__f2": "int"}
+        key = ["id"] if kind == "keyed" else None
+        descriptor = make_descriptor(columns, primary_key=key, properties={"table.datalake.enabled": True})
+        info = connection.admin().create_table(path, descriptor)
+        wanted = {"id": 1, "v": 0.5, "__f2": 7}
+        if key is None:
+            with connection.append_writer(path) as appender:
+                appender.append([wanted])
+        else:
+            with connection.upsert_writer(path) as upserter:
+                upserter.upsert([wanted])
+        run_round(connection, connection.lake_storage(), LocalTieringExecutor(), table_id=info.table_id)
+        frame = scan_to_spark(spark, TableReader(connection, path).scan(where="v < 1"))
+        assert frame.toArrow().to_pylist() == [wanted]
+        assert "BatchScan" not in frame._jdf.queryExecution().toString(), "files are the JVM's to read"

@@ -52,7 +52,8 @@ def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = Tr
         place = known.get(field.name)
         metadata: dict[str, Any] = {} if place is None else {FIELD_ID: place.field_id}
         is_pushed = place is None or (place.named and not _misleads(field.dataType))
-        name = field.name if place is None or is_pushed else f"__f{place.field_id}"
+        # A name that is reserved, so no column of the table has it.
+        name = field.name if place is None or is_pushed else f"_r{place.field_id}"
         fields.append(T.StructField(name, field.dataType, True, metadata))
     return T.StructType(fields)
 

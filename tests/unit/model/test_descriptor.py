@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab import errors
-from fluss_lab.model import TableDescriptor, TablePath, make_descriptor
+from fluss_lab.model import DataType, TableDescriptor, TablePath, make_descriptor
 from fluss_lab.model.config.options import CLUSTER_OPTIONS, DATALAKE_FRESHNESS, LOG_TTL, check_options
 from fluss_lab.model.descriptor import DefinitionCache, TableInfo
 from fluss_lab.model.names import RESERVED_COLUMNS, partition_name, partition_values
+from fluss_lab.model.schema import with_columns
 
 SCHEMA = {"id": "bigint", "day": "string", "name": "string", "price": "double"}
 LAKE = {"table.datalake.enabled": True}
@@ -79,6 +80,18 @@ def test_reserved_columns_are_refused(name):
 @pytest.mark.parametrize("name", ["row", "pos", "file_path", "_r", "_r1a", "bucket", "offset"])
 def test_ordinary_names_are_not(name):
     assert make_descriptor({name: "int"}).schema.names == [name]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["row<a int, a string>", "row<a int, A int>", "array<row<x int, r map<int, row<b int, B int>>>>"]
+)
+def test_fields_that_other_readers_take_for_one_are_refused(dtype):
+    """Seen: of a table in the lake an error that called itself a defect; where only the case differs, Spark could not read it."""
+    with pytest.raises(errors.InvalidSchemaError, match=r"column 's.*field .* appears twice"):
+        make_descriptor({"s": dtype})
+    with pytest.raises(errors.InvalidSchemaError, match="appears twice"):
+        with_columns(make_descriptor({"id": "int"}).schema, [("s", DataType.parse(dtype), None)])
+    assert make_descriptor({"s": "row<a int, r row<a int>>", "a": "row<s int>"})
 
 
 @pytest.mark.parametrize("path", ["t", "a.b.c", "", ".", "a.", ".b", 3, None])
