@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +29,8 @@ _SHORTHANDS: Final = {
 _FORM: Final = (
     "expected five fields (minute hour day month weekday, as in '*/5 * * * *'), or @hourly, @daily, @weekly, @monthly"
 )
+#: Steps from a value to itself, which cronsim would have go on to the largest value.
+_STEPS_OF_ONE: Final = re.compile(r"\b0*(\w+)-0*\1/\d+\b", re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE: Final = timedelta(0)
 _SECOND: Final = timedelta(seconds=1)
@@ -78,7 +81,7 @@ class Schedule:
             raise InvalidRequestError("time zone '': expected a name like 'Europe/Berlin' or 'UTC'")
         time_zone(name)
         try:
-            next(CronSim(text, _EPOCH))
+            next(_cronsim(text, _EPOCH))
         except (CronSimError, StopIteration) as error:
             reason = str(error) or "it is never due"
             raise InvalidRequestError(f"cron {shown!r}: {reason[:1].lower()}{reason[1:]}; {_FORM}") from None
@@ -91,7 +94,7 @@ class Schedule:
         >>> Schedule("30 2 * * *", "UTC").words
         'at 02:30 every day'
         """
-        text = CronSim(self.cron, _EPOCH).explain()
+        text = _cronsim(self.cron, _EPOCH).explain()
         return text[:1].lower() + text[1:]
 
     def next_due(self, moment_ms: int) -> int:
@@ -113,7 +116,7 @@ class Schedule:
         """Yield the due times behind a moment, ascending, each once."""
         try:
             zone = ZoneInfo(self.zone)
-            local = CronSim(self.cron, _first_local(moment_ms, zone))
+            local = _cronsim(self.cron, _first_local(moment_ms, zone))
         except (CronSimError, KeyError, ValueError, OSError) as error:
             raise InvalidRequestError(
                 f"cron {self.cron!r} in {self.zone!r}: it cannot be read here ({error}); expected a cron text, and a time zone that this "
@@ -125,6 +128,10 @@ class Schedule:
             if due_ms > last_ms:
                 last_ms = due_ms
                 yield due_ms
+
+
+def _cronsim(text: str, start: datetime) -> CronSim:
+    return CronSim(_STEPS_OF_ONE.sub(r"\1", text), start)
 
 
 def _first_local(moment_ms: int, zone: ZoneInfo) -> datetime:

@@ -63,6 +63,13 @@ def test_a_day_by_number_or_by_weekday():
     assert shown(due, ZoneInfo("UTC")) == ["03-06T00:00", "03-13T00:00", "03-20T00:00", "03-27T00:00"]
 
 
+@pytest.mark.parametrize("hours", ["9-9/3", "09-9/2", "9-9/1,9", "4-4/7,9"])
+def test_steps_from_a_value_to_itself_are_that_value(hours):
+    """Cronsim has them go on to the largest value."""
+    found = {each[6:] for each in shown(Schedule.parse(f"0 {hours} * * *", "UTC").due_times(0, 48 * HOUR_MS), UTC)}
+    assert found == ({"04:00", "09:00"} if "4" in hours else {"09:00"})
+
+
 def test_sunday_is_0_and_7():
     for day in ("0", "7", "SUN"):
         assert shown([Schedule.parse(f"0 0 * * {day}", "UTC").next_due(ms("2026-03-02T00:00Z"))]) == ["03-08T01:00"]
