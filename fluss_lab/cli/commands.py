@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -179,7 +180,7 @@ def _check_options_in_force(folder: Path, given: dict[str, str]) -> None:
     if asked and (different := other_options(asked, cluster.read_options(folder), folder)):
         raise InvalidPropertyError(
             f"{folder}: a server runs already and keeps its options, which are others: {', '.join(different)}; "
-            f"`fluss-lab down {folder}` first, then `up` with these"
+            f"`fluss-lab down {shlex.quote(str(folder))}` first, then `up` with these"
         )
 
 
@@ -209,7 +210,7 @@ def status(folder: Path, *, is_json: bool) -> None:
         if is_json:
             print_objects([{"folder": str(path), "running": False}])
         else:
-            click.echo(f"{path}: no server runs; `fluss-lab up {folder}` starts one")
+            click.echo(f"{path}: no server runs; `fluss-lab up {shlex.quote(str(folder))}` starts one")
         sys.exit(NO_SERVER)
     from fluss_lab.cli.status_text import status_object, status_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,11 @@ def folder_option(command: Command) -> Command:
     return click.option("--folder", "-f", type=FolderPath(), default=_DEFAULT, help="The lab's folder (default: lab).")(
         command
     )
+
+
+def folder_words(folder: Path) -> str:
+    """Return what names the folder in a command that a text proposes: nothing where it is the default."""
+    return "" if folder == _DEFAULT else f" --folder {shlex.quote(str(folder))}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fluss_lab.cli.folder_argument import folder_option, opened_lab
+from fluss_lab.cli.folder_argument import folder_option, folder_words, opened_lab
 from fluss_lab.cli.job_commands import jobs, run, schedule
 from fluss_lab.cli.output import examples, json_option, print_objects
 from fluss_lab.cli.table_argument import table_argument, tables_argument
@@ -113,7 +113,9 @@ def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -
         raise InvalidRequestError(f"repair: {plan!r}")
     click.echo(repr(plan))
     discard = f" {DISCARD}" if plan.needs_word else ""
-    click.echo(f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{discard} --yes` does it")
+    click.echo(
+        f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{discard} --yes{folder_words(folder)}` does it"
+    )
 
 
 def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
@@ -130,7 +132,7 @@ def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
     click.echo(repr(plan))
     if plan.reason is not None:
         gaps = " --accept-gaps" if plan.lost else ""
-        click.echo(f"nothing was changed; `fluss-lab repair {path} --adopt{gaps} --yes` does it")
+        click.echo(f"nothing was changed; `fluss-lab repair {path} --adopt{gaps} --yes{folder_words(folder)}` does it")
 
 
 #: Where a lab's own lake is, in its folder.

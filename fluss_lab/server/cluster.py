@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -109,7 +110,9 @@ def locate(folder: Path) -> CoordinatorEndpoint:
     """
     found = discovery.read(folder)
     if found is None:
-        raise ServerUnavailableError(f"{folder}: no server runs there; start one with `fluss-lab up {folder}`")
+        raise ServerUnavailableError(
+            f"{folder}: no server runs there; start one with `fluss-lab up {shlex.quote(str(folder))}`"
+        )
     server = found.servers[0]
     return CoordinatorEndpoint(reachable(server.host), server.port, read_token(Path(server.token_file)), server.trust)
 

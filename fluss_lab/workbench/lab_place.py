@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def _warn_of_others(named: Mapping[str, str], folder: Path) -> None:
     if named and (different := other_options(named, cluster.read_options(folder), folder)):
         warnings.warn(
             f"{folder}: a server runs already and keeps its options, which are others: {', '.join(different)}; close its "
-            f"labs, or `fluss-lab down {folder}`, then open it again",
+            f"labs, or `fluss-lab down {shlex.quote(str(folder))}`, then open it again",
             stacklevel=levels_to_caller(),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -103,7 +104,8 @@ def lock_out_servers(folder: Path) -> Iterator[None]:
             fds.append(fd)
             if not try_lock(fd):
                 raise LabLockedError(
-                    f"{place}: a server runs on it, and changes its files meanwhile: stop it with `fluss-lab down {folder}`"
+                    f"{place}: a server runs on it, and changes its files meanwhile: stop it with `fluss-lab down "
+                    f"{shlex.quote(str(folder))}`"
                 )
         yield
     finally:

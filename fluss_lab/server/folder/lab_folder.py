@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def check_lab_exists(folder: Path) -> None:
         found = "an empty or other folder" if folder.is_dir() else "nothing"
         raise LabError(
             f"{folder}: expected a lab's folder, found {found}; name it by --folder, or make a lab there by "
-            f"`fluss-lab up {folder}`"
+            f"`fluss-lab up {shlex.quote(str(folder))}`"
         )
 
 

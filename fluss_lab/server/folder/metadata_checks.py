@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,8 +122,9 @@ def check_place(store: MetadataStore, folder: Path) -> None:
     if known is not None and LakeLedger(store).tables():
         what = "a relocation was interrupted" if is_here else f"the lab was moved from {known} to {folder}"
         raise LabMovedError(
-            f"{what}, and the paths in its lake tables still name another folder: run 'fluss-lab repair {folder} --relocate' to "
-            "rewrite them" + ("" if store.meta(_PLACES_KEY) else ", or move it back")
+            f"{what}, and the paths in its lake tables still name another folder: run `fluss-lab repair "
+            f"{shlex.quote(str(folder))} --relocate` to rewrite them"
+            + ("" if store.meta(_PLACES_KEY) else ", or move it back")
         )
     store.set_meta(_FOLDER_KEY, str(folder))
 

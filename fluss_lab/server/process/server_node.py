@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -152,7 +153,7 @@ class ServerNode:
         if self._home != self.folder:
             read_only_lab.make_home(self.folder)
         # A server without a discovery file is stopping, or starting: it may release the lock soon.
-        advice = f"use that one, or stop it with `fluss-lab down {self.folder}`"
+        advice = f"use that one, or stop it with `fluss-lab down {shlex.quote(str(self.folder))}`"
         self._lock.take(LOCK_WAIT_S, lambda: discovery.read(self.folder) is None, advice)
         reserve: DiskReserve | None = None
         try:

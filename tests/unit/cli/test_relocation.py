@@ -118,7 +118,7 @@ def check(folder, model) -> None:
 
 def test_a_moved_lab_is_relocated(moved):
     new, old, model = moved
-    with pytest.raises(LabMovedError, match=f"fluss-lab repair {new} --relocate"):
+    with pytest.raises(LabMovedError, match=f"fluss-lab repair '{new}' --relocate"):
         ServerNode(new).start()
     before = {path.relative_to(new): path.read_bytes() for path in (new / "lake").rglob("*.parquet")}
     answer = CliRunner().invoke(commands, ["repair", str(new), "--relocate"])

@@ -26,7 +26,7 @@ def test_a_repair_is_shown_and_then_done(tmp_path):
         shown = call("repair", "db.events", "--adopt", "-f", folder)
         assert shown.code == 0, shown.err
         assert "bucket 0 is tiered up to 10 (the cluster believed 20)" in shown.out
-        assert "`fluss-lab repair db.events --adopt --yes` does it" in shown.out
+        assert f"`fluss-lab repair db.events --adopt --yes --folder '{folder}'` does it" in shown.out
         assert tables.known(info).snapshot_id == known
         done = call("repair", "db.events", "--adopt", "--yes", "-f", folder)
         assert done.code == 0, done.err
@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_shown_and_then_given_up(tmp_path):
             assert f"bucket {number}: {folder}" in shown.out
             assert f"offsets [{start}, {stop}) cannot be read (records from 20" in shown.out
             assert f"the lake holds [{start}, {stop})\n  nothing is lost" in shown.out
-        assert "`fluss-lab repair db.broken --skip-corrupt --yes` does it" in shown.out
+        assert f"`fluss-lab repair db.broken --skip-corrupt --yes --folder '{folder}'` does it" in shown.out
         assert {path: path.read_bytes() for path in files} == files
         assert "--skip-corrupt" in call("status", folder).out
         done = call("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
@@ -93,7 +93,10 @@ def test_a_bucket_whose_folder_is_gone_is_shown_and_then_begun_anew_by_a_word(tm
         assert f"bucket 0: {broken.folder(0)}: offsets [0, {end}) cannot be read" in shown.out
         assert f"the lake holds [0, {lake})\n  lost for ever: [{lake}, {end})" in shown.out
         assert f"the rows become what they were at offset {lake}: what [{lake}, {end}) changed is lost" in shown.out
-        assert "`fluss-lab repair db.broken --skip-corrupt --discard-before --yes` does it" in shown.out
+        assert (
+            f"`fluss-lab repair db.broken --skip-corrupt --discard-before --yes --folder '{folder}'` does it"
+            in shown.out
+        )
         refused = call("repair", "db.broken", "--skip-corrupt", "--yes", "-f", folder)
         assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
         assert f"[{lake}, {end}) are held nowhere else" in refused.err
@@ -119,3 +122,14 @@ def test_words_that_do_not_go_together_are_refused(tmp_path, words):
     failed = call("repair", "db.events", *words, "-f", tmp_path)
     assert (failed.code, failed.out, failed.err.count("\n")) == (1, "", 1)
     assert failed.err.startswith("fluss-lab: repair")
+
+
+def test_commands_that_texts_propose_are_those_of_the_folder(tmp_path):
+    """Seen: the shell took a folder with a space for two words, and without its folder the command was that of another lab."""
+    folder = tmp_path / "my lab"
+    missing = call("tables", "-f", folder)
+    assert f"`fluss-lab up '{folder}'`" in missing.err
+    with EmbeddedCluster(folder):
+        locked = call("repair", folder, "--relocate")
+    assert f"`fluss-lab down '{folder}'`" in locked.err
+    assert f"`fluss-lab up '{folder}'` starts one" in call("status", folder).out
