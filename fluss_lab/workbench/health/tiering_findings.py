@@ -11,7 +11,7 @@ from typing import Final
 from fluss_lab.client import Connection, TieringRoundRecord
 from fluss_lab.client.cluster.tiering_rounds import split_error
 from fluss_lab.display import plural
-from fluss_lab.errors import FlussError
+from fluss_lab.errors import CorruptDataError, FlussError
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -39,6 +39,13 @@ _REMEDIES: Final[Mapping[str, tuple[str, str | None]]] = {
         None,
     ),
 }
+#: Of damage in the lake, which no repair of a log mends.
+_LAKE_DAMAGE: Final = (
+    "restore the file that the text names; or roll the lake table back to a snapshot that is whole, and see what accepting that "
+    "comes to",
+    "repair {table} --adopt",
+)
+_LAKE_WORDS: Final = ("lake file ", "lake table ", "lake catalog ")
 _OTHERWISE: Final = "mend what the text names; rounds go on by themselves, or at once by hand"
 
 
@@ -92,6 +99,8 @@ def tiering_troubles(
             since_ms = None
         error_class, text = split_error(state.last_error)
         todo, command = remedy_of(error_class, path, folder)
+        if error_class == CorruptDataError.__name__ and any(words in text for words in _LAKE_WORDS):
+            todo, command = _LAKE_DAMAGE[0], _command(_LAKE_DAMAGE[1], path, folder)
         if not todo:
             todo, command = _OTHERWISE, _command("tier {table}", path, folder)
         found.append(TieringTrouble(path, error_class, text, max(1, state.failures), since_ms, todo, command))

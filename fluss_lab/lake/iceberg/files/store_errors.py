@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.model.config.option_secrets import mask_secret
 
-#: What can be done about a damaged metadata file.
+#: What can be done about a damaged file of the lake.
 REMEDY: Final = (
     "restore it from a copy. Until then snapshots that do not need the file can be read (`as_of`), and what the cluster still "
     "holds of the log (`changelog`, `seek`); the files of the lake are left as they are"
@@ -142,7 +142,7 @@ def read_error(what: str, expected: str, error: BaseException) -> FlussError:
     if (found := store_error(what, error)) is not None:
         return found
     kind = "" if isinstance(error, OSError | ValueError) and str(error) else f"{type(error).__name__}: "
-    return CorruptDataError(f"{what}: not the {expected} that it should be: {kind}{error}")
+    return CorruptDataError(f"{what}: not the {expected} that it should be: {kind}{error}; {REMEDY}")
 
 
 def catalog_error(what: str, error: Exception) -> FlussError | None:

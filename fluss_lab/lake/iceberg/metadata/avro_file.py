@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.lake.iceberg.files.file_seals import AVRO_KEY, check_avro, seal_avro
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -71,7 +72,7 @@ class AvroFile:
         try:
             return _parse(data)
         except _DAMAGE as error:
-            raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
+            raise CorruptDataError(f"{what}: not an Avro file: {error!r}; {REMEDY}") from error
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes: those that were read, when nothing was changed and the codec is deterministic.
@@ -112,7 +113,7 @@ class RawBlocks:
         try:
             return RawBlocks(*_raw(data))
         except _DAMAGE as error:
-            raise CorruptDataError(f"{what}: not an Avro file: {error!r}") from error
+            raise CorruptDataError(f"{what}: not an Avro file: {error!r}; {REMEDY}") from error
 
     @property
     def count(self) -> int:

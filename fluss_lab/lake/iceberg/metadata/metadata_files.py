@@ -43,7 +43,7 @@ def metadata_errors(io: FileIO, location: str, what: str) -> Iterator[None]:
     except Exception as error:
         if (found := reading_fault(io, location, what, error)) is error:
             raise
-        raise (CorruptDataError(f"{found}; {REMEDY}") if isinstance(found, CorruptDataError) else found) from error
+        raise found from error
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:

@@ -11,6 +11,7 @@ from cachetools import LRUCache
 from pyiceberg.table import TableProperties
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
+from fluss_lab.lake.iceberg.files.store_errors import REMEDY
 from fluss_lab.lake.iceberg.metadata.replay_chain import ReplayChain
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketFiles,
@@ -290,7 +291,7 @@ class LakeTable:
         except LakeSnapshotNotFoundError as gone:
             return gone
         return CorruptDataError(
-            f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, another program removed it: {cause}"
+            f"lake table {self.info.path}, snapshot {snapshot_id}: a file is missing, another program removed it: {cause}; {REMEDY}"
         )
 
 

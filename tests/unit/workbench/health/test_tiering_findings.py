@@ -36,6 +36,7 @@ def findings(lab):
     [
         (ForeignCommitError("snapshot 7: not ours"), "fluss-lab repair {table} --adopt --folder {folder}"),
         (CorruptDataError("0.log is damaged"), "fluss-lab repair {table} --skip-corrupt --folder {folder}"),
+        (CorruptDataError("lake file 1.avro: not an Avro file"), "fluss-lab repair {table} --adopt --folder {folder}"),
         (LakeAheadError("the cluster's folder is older"), None),
         (StorageError("no room"), "fluss-lab tier {table} --folder {folder}"),
     ],
