@@ -12,6 +12,8 @@ PLAN = "fluss_lab/tiering/repair/lake_repair_plan.py"
 ROW_CHECK = "fluss_lab/tiering/repair/row_check.py"
 REPAIR = "fluss_lab/tiering/repair/lake_repair.py"
 RELOCATION = "fluss_lab/lake/iceberg/maintenance/warehouse_relocation.py"
+COMMITTER = "fluss_lab/lake/iceberg/commit/round_commit.py"
+LAKE_DDL = "fluss_lab/server/coordinator/ddl/lake_table_ddl.py"
 PLACE = "fluss_lab/server/folder/metadata_checks.py"
 
 IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_manager.py"
@@ -20,10 +22,23 @@ IN_LAYOUT = "tests/unit/lake/iceberg/table/test_keyed_layout.py"
 IN_CHANGES = "tests/unit/tiering/round/test_tiering_keyed_changes.py"
 IN_REPAIR = "tests/unit/tiering/repair/test_lake_repair.py"
 IN_ROWS = "tests/unit/tiering/repair/test_row_check.py"
+IN_ENABLE = "tests/unit/tiering/round/test_tiering_enable.py"
 IN_RELOCATION = "tests/unit/cli/test_relocation.py"
 IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
 REPAIRING = (
+    Mutant(
+        "another_lake_table_planned_with", "P13", COMMITTER,
+        "        check_owner(self._context.table, lake)\n",
+        "",
+        (f"{IN_ENABLE}::test_a_lake_table_that_another_one_replaced_is_renamed_and_made_anew_as_its_error_says",),
+    ),
+    Mutant(
+        "lake_table_made_anew_while_it_is_tiered", "P13", LAKE_DDL,
+        "                if old.descriptor.lake_enabled or not new.descriptor.lake_enabled:\n",
+        "                if not new.descriptor.lake_enabled:\n",
+        (f"{IN_ENABLE}::test_a_lake_table_that_is_gone_is_made_anew_by_enabling_only",),
+    ),
     Mutant(
         "person_asked_every_two_seconds", "P6", TABLE_TIERING,
         "        if error in FOR_A_PERSON:\n",

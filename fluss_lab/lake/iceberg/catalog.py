@@ -25,6 +25,7 @@ from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess, CatalogLo
 from fluss_lab.lake.iceberg.table.layout import (
     TABLE_ID_PROPERTY,
     LakeLayout,
+    check_owner,
     check_spec,
     checked_layout,
     new_layout,
@@ -109,7 +110,7 @@ class IcebergLakeCatalog(LakeCatalog):
             UnavailableError: The catalog is locked or does not answer; try again.
         """
         lake = self._access.load_table(table.path)
-        _check_owner(table, lake)
+        check_owner(table, lake)
         self._bring(table, lake)
 
     def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
@@ -233,14 +234,6 @@ def _check_ids(table: TableInfo, layout: LakeLayout, made: Table) -> None:
         raise UnsupportedError(
             f"lake table {table.path}: the catalog changed the schema on the way: expected {layout.schema}, found "
             f"{made.schema()}; drop the table there and use another catalog"
-        )
-
-
-def _check_owner(table: TableInfo, lake: Table) -> None:
-    if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):
-        raise UnsupportedError(
-            f"lake table {table.path}: expected {TABLE_ID_PROPERTY}={table.table_id}, found {found}: it belongs to another "
-            "Fluss table"
         )
 
 

@@ -36,7 +36,7 @@ from fluss_lab.lake.iceberg.metadata.snapshot_history import (
     summaries,
 )
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.iceberg.table.layout import LakeLayout
+from fluss_lab.lake.iceberg.table.layout import LakeLayout, check_owner
 from fluss_lab.lake.iceberg.write.delete_writer import place_again
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergCommittable, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.row_locator import OffsetFile, offset_files
@@ -303,9 +303,11 @@ class IcebergLakeCommitter(LakeCommitter[IcebergWriteResult, IcebergCommittable]
 
         Raises:
             TableNotFoundError: The lake table is gone.
+            UnsupportedError: The lake has another table of that name.
             UnavailableError: The catalog is locked or does not answer; try again.
         """
         lake = self._load()
+        check_owner(self._context.table, lake)
         self._access.rounds.plan(self._path, lake)
         current: int | None = lake.metadata.current_snapshot_id
         return current

@@ -19,6 +19,7 @@ from fluss_lab.lake.iceberg.metadata.metadata_files import read_list, read_manif
 from fluss_lab.lake.iceberg.table.layout import (
     FIELD_IDS_PROPERTY,
     FORMAT_VERSION,
+    MAKE_ANEW,
     TABLE_ID_PROPERTY,
     LakeColumns,
     LakeLayout,
@@ -388,7 +389,7 @@ def _check_version(lake: Table, path: TablePath) -> None:
     if (version := lake.format_version) != FORMAT_VERSION:
         raise UnsupportedError(
             f"lake table {path}: another engine upgraded it to format version {version}; expected {FORMAT_VERSION}. fluss_lab does "
-            "not read or write others yet: restore the table, or disable and enable the lake for it"
+            f"not read or write others yet: restore the table; or, {MAKE_ANEW}"
         )
 
 

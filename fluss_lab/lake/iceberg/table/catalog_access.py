@@ -283,7 +283,7 @@ class CatalogAccess:
             raise TableNotFoundError(
                 f"lake table {path}: not in catalog {self.name!r}: it was dropped there, or the catalog's own database was lost or "
                 "emptied: restore that from a backup. Only if what the lake held is lost for good, disable and enable the lake "
-                "for the table to make a new one"
+                f"for the table to make a new one, then run 'fluss-lab repair {path} --adopt'"
             ) from error
 
     def _check_file(self, path: TablePath) -> None:

@@ -51,7 +51,12 @@ FORMAT_VERSION: Final = 2
 TABLE_ID_PROPERTY: Final = "fluss.table-id"
 #: JSON: by Fluss column id, or name of a system column, the field's id and those inside it, depth first.
 FIELD_IDS_PROPERTY: Final = "fluss.field-ids"
-_MEND: Final = "undo that change in the lake, or disable and enable the lake for the table"
+#: What becomes of a lake table that cannot be used: a new one.
+MAKE_ANEW: Final = (
+    "where what only the lake holds may be lost, drop the lake table, disable and enable the lake for the table, and run "
+    "'fluss-lab repair TABLE --adopt'"
+)
+_MEND: Final = f"undo that change in the lake; or, {MAKE_ANEW}"
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,16 @@ def _spec(table: TableInfo, schema: Schema) -> PartitionSpec:
     return PartitionSpec(*fields)
 
 
+def check_owner(table: TableInfo, lake: Table) -> None:
+    """Raise `UnsupportedError` where a lake table is that of another table, or of none."""
+    if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):
+        raise UnsupportedError(
+            f"lake table {table.path}: expected {TABLE_ID_PROPERTY}={table.table_id}, found {found}: it belongs to another Fluss "
+            "table, or to none. Bring back the one that it replaced; or rename it in the lake, disable and enable the lake for "
+            f"the table to make a new one (what only the lake held is lost then), and run 'fluss-lab repair {table.path} --adopt'"
+        )
+
+
 def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
     """Return the layout of a table that exists and can still be written and read as it was made.
 
@@ -222,11 +237,7 @@ def checked_layout(table: TableInfo, lake: Table) -> LakeLayout:
         raise UnsupportedError(
             f"{what}: expected format version {FORMAT_VERSION}, found {version}; fluss_lab does not write it"
         )
-    if (found := lake.properties.get(TABLE_ID_PROPERTY)) != str(table.table_id):
-        raise UnsupportedError(
-            f"{what}: expected {TABLE_ID_PROPERTY}={table.table_id}, found {found}: it belongs to another Fluss table; "
-            "drop or rename it in the lake"
-        )
+    check_owner(table, lake)
     layout = known_layout(table, lake)
     current = lake.schema()
     known = {field_id for field in layout.schema.fields for field_id in ids_of(field)}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from fluss_lab.errors import LakeNotConfiguredError, NotFoundError
+from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, TableNotFoundError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.config.options import DATALAKE_ENABLED
@@ -97,14 +97,22 @@ class LakeTableDdl:
     def alteration(self, old: TableInfo, new: TableInfo) -> Iterator[None]:
         """Alter a lake table, then run the block: a transaction that ends with `live`. Both happen, or neither.
 
+        Where it is gone, and the lake is switched on again, it is made anew: what it held was given up by that.
+
         Raises:
             LakeNotConfiguredError, UnsupportedError, CommitConflictError: As `LakeTables.alter_table`.
+            TableNotFoundError: It is gone.
         """
         lake = self.tables()
         self.settle(new.path)
         self._ledger.set_state(new.table_id, new.path, lake_snapshots.ALTERING)
         try:
-            lake.alter_table(new)
+            try:
+                lake.alter_table(new)
+            except TableNotFoundError:
+                if old.descriptor.lake_enabled or not new.descriptor.lake_enabled:
+                    raise
+                lake.create_table(new)
             yield
         except BaseException:
             self._take_back(old)
@@ -124,10 +132,18 @@ class LakeTableDdl:
 
     def _take_back(self, old: TableInfo) -> None:
         try:
-            self.tables().alter_table(old)
+            self._follow(old)
             self.live(old)
         except Exception:
             log.exception("event=lake_table_left table=%s id=%d", old.path, old.table_id)
+
+    def _follow(self, info: TableInfo) -> None:
+        """Alter a lake table to what its table is; of a table that is not tiered it may be gone."""
+        try:
+            self.tables().alter_table(info)
+        except TableNotFoundError:
+            if info.descriptor.lake_enabled:
+                raise
 
     # -- what is done after the metadata -------------------------------------------------------------------------------
 
@@ -187,7 +203,7 @@ class LakeTableDdl:
     def _settle_table(self, row: lake_snapshots.LakeTableRow) -> None:
         if row.state == lake_snapshots.ALTERING:
             # The table is as it was or as it was to be; the lake table follows.
-            self.tables().alter_table(self._catalog.table_by_id(row.table_id))
+            self._follow(self._catalog.table_by_id(row.table_id))
             self._ledger.set_state(row.table_id, row.path, lake_snapshots.LIVE)
             return
         if row.state == lake_snapshots.MAKING:

@@ -4,10 +4,12 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab import failpoints
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import TableNotFoundError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
+from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import wait_until
+from fluss_lab.tiering.repair.lake_repair import adopt, plan_repair
 from tests.unit.tiering.repairs import KEYED, SMALL, Keyed, age, take_snapshots
 
 pytestmark = pytest.mark.slow
@@ -198,3 +200,80 @@ def test_what_the_lake_cannot_hold_is_refused_and_nothing_changes(tables, defini
         switch(tables, info, ON)
     assert admin.table_info(info.path) == info
     assert not tables.storage.access.call("look", lambda catalog: catalog.table_exists(("db", "odd")))
+
+
+def test_a_lake_table_that_is_gone_is_made_anew_by_enabling_only(tables):
+    """Another alteration must not take what the lake held for lost: its catalog may come back."""
+    info = tables.create()
+    tables.append(info, 10)
+    tables.tier(info)
+    lake = tables.lake(info)
+    name, place = (info.path.database, info.path.table), lake.metadata_location
+    lake.catalog.drop_table(name)
+    with pytest.raises(TableNotFoundError):
+        switch(tables, info, {"table.datalake.freshness": "2h"})
+    lake.catalog.register_table(name, place)
+    tables.append(info, 10)
+    tables.tier(info)
+    tables.check(info)
+
+
+def test_a_lake_table_that_another_one_replaced_is_renamed_and_made_anew_as_its_error_says(tables):
+    """Seen: the error named the adoption, which was shown and then refused."""
+    info = tables.create(buckets=2)
+    tables.append(info, 50)
+    tables.tier(info)
+    lake = tables.lake(info)
+    name = (info.path.database, info.path.table)
+    lake.catalog.drop_table(name)
+    lake.catalog.create_table(name, lake.schema())
+    text = rf"another Fluss table.* rename it .* disable and enable .*'fluss-lab repair {info.path} --adopt'"
+    for refused in (tables.tier, lambda info: plan_repair(tables.connection, tables.storage, info.path)):
+        with pytest.raises(UnsupportedError, match=text):
+            refused(info)
+    lake.catalog.rename_table(name, (info.path.database, "theirs"))
+    switch(tables, info, OFF)
+    switch(tables, info, ON)
+    adopt(tables.connection, tables.storage, info.path)
+    tables.tier(info)
+    tables.check(info)
+
+
+@pytest.mark.parametrize("is_gap", [False, True], ids=["all held", "records gone"])
+@pytest.mark.parametrize("keyed", [False, True], ids=["log", "keyed"])
+def test_a_lake_table_that_is_gone_is_made_anew_as_its_error_says(tables, keyed, is_gap):
+    """Seen: enabling raised the error that asks to disable and enable."""
+    tables.cluster.restart(SMALL)
+    table = Keyed(tables) if keyed else None
+    info = table.info if table else tables.create(buckets=2)
+
+    def write():
+        if table:
+            table.upsert(range(len(table.model) // 2, 50 + len(table.model)), f"t{len(table.model)}-")
+        else:
+            tables.append(info, 50)
+
+    write()
+    tables.tier(info)
+    if is_gap:
+        age(tables, info, lambda: (write(), tables.tier(info)))
+    write()
+    tables.lake(info).catalog.drop_table((info.path.database, info.path.table))
+    with pytest.raises(TableNotFoundError, match=rf"disable and enable .*'fluss-lab repair {info.path} --adopt'"):
+        tables.tier(info)
+    switch(tables, info, OFF)
+    tables.cluster.restart()
+    switch(tables, info, ON)
+    starts = {bucket.bucket: start for bucket, (start, _) in log_ends(tables, info).items()}
+    assert any(starts.values()) == is_gap
+    adopt(tables.connection, tables.storage, info.path, accept_gaps=is_gap)
+    tables.tier(info)
+    rows = tables.lake_rows(info)
+    if table:
+        table.check()
+    else:
+        places = zip(rows["__bucket"].to_pylist(), rows["__offset"].to_pylist(), strict=True)
+        ends = {bucket.bucket: end for bucket, (_, end) in log_ends(tables, info).items()}
+        assert set(places) == {(bucket, at) for bucket in ends for at in range(starts[bucket], ends[bucket])}
+    read = TableReader(tables.connection, info.path).scan().to_arrow()
+    assert sorted(read["id"].to_pylist()) == sorted(rows["id"].to_pylist())
