@@ -8,6 +8,7 @@ import msgspec
 
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.model.json_codec import known_type
+from fluss_lab.model.values.casts import is_unicode
 
 #: Rows of a page.
 PAGE_ROWS_MAX: Final = 500
@@ -391,6 +392,8 @@ def parse_request(content: object) -> AnyRequest:
         request: AnyRequest = msgspec.convert(content, type=known_type(AnyRequest))
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
+    if not _is_text(content):
+        raise InvalidRequestError("explorer: expected text, found half of a character (one surrogate of a pair)")
     if len(request.slot) > _NAME_MAX or len(request.view) > _NAME_MAX:
         raise InvalidRequestError(f"explorer: expected a slot and a view of at most {_NAME_MAX} characters")
     if isinstance(request, JobsRequest) and request.name is not None and len(request.name) > _NAME_MAX:
@@ -406,6 +409,15 @@ def parse_request(content: object) -> AnyRequest:
     if isinstance(request, WriteRequest):
         _check_write(request)
     return request
+
+
+def _is_text(content: object) -> bool:
+    """Return whether all texts of a request can be sent back: an answer that names one that cannot never arrives."""
+    if isinstance(content, dict):
+        return all(_is_text(each) for item in content.items() for each in item)
+    if isinstance(content, list):
+        return all(map(_is_text, content))
+    return not isinstance(content, str) or is_unicode(content)
 
 
 def _check_write(request: WriteRequest) -> None:

@@ -23,6 +23,7 @@ from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
+from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.explorer.texts.zone_offsets import zone_offsets
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.options import TABLE_OPTIONS
@@ -235,10 +236,8 @@ class TableAnswers:
     def bucket(self, request: BucketRequest) -> Answer:
         """Return the lines for the records of one bucket that the lake does not hold."""
         info = self._tables.info(request)
-        columns = self._tables.code_columns(info)
-        return {
-            "code": code_lines.fresh_code(info.path, request.partition, request.bucket, int(request.start), columns)
-        }
+        columns, start = self._tables.code_columns(info), typed_number(request.start, f"bucket {request.bucket}")
+        return {"code": code_lines.fresh_code(info.path, request.partition, request.bucket, start, columns)}
 
     def snapshots(self, request: SnapshotsRequest) -> Answer:
         """Return the newest snapshots of the lake, oldest first; of a table that was never tiered, none.

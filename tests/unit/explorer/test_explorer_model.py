@@ -351,7 +351,9 @@ def test_hostile_values_come_as_text(lab, model):
         {"kind": "page", "slot": "a", "seq": 1, "table": "a.b", "count": 100_000}, {"kind": "page", "slot": "a", "seq": 1, "table": "a.b", "first": -1},
         {"kind": "page", "slot": "a", "seq": 1, "table": "a.b", "columns": ["c"] * 1_000}, {"kind": "facts", "slot": "a", "seq": 1, "table": "a.b", "columns": ["c"] * 51},
         {"kind": "page", "slot": "a", "seq": 1, "table": "a.b", "where": "x" * 30_000}, {"kind": "tree", "slot": "x" * 2_000, "seq": 1},
-        {"kind": "tree", "slot": "a", "seq": 1, "more": 1},
+        {"kind": "tree", "slot": "a", "seq": 1, "more": 1}, {"kind": "count", "slot": "a", "seq": 1, "table": "a.b", "where": "x = '\ud83d'"},
+        {"kind": "facts", "slot": "a", "seq": 1, "table": "a.b", "columns": ["\ud83d"]},
+        {"kind": "write", "slot": "a", "seq": 1, "table": "a.b", "action": "a", "mode": "append", "values": {"x": "\ud83d"}},
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_refused(content):
@@ -363,6 +365,12 @@ def test_what_is_no_request_is_refused(content):
 def test_a_path_that_is_none_is_an_error(model, path):
     for kind in ("head", "schema", "buckets", "page", "snapshots"):
         assert refused(model, kind, table=path)["class"] in {"InvalidNameError", "TableNotFoundError"}
+
+
+def test_an_offset_that_is_none_is_an_error(model, planes):
+    error = refused(model, "bucket", table="shop.planes", partition=None, bucket=0, start="-1")
+    assert error["class"] == "InvalidRequestError"
+    assert "expected an offset" in error["text"]
 
 
 # -- what is hidden ----------------------------------------------------------------------------------------------------
