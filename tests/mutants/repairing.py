@@ -166,12 +166,6 @@ REPAIRING = (
         (f"{IN_RELOCATION}::test_sizes_are_those_of_the_files",),
     ),
     Mutant(
-        "what_others_retired_and_expired_read_all_the_same", "P11", PLAN,
-        "        if self._table.is_log_table:\n            return offsets, known.starts\n",
-        "        if self._ids is not None:\n            return offsets, known.starts\n",
-        (f"{IN_REPAIR}::test_what_others_retired_and_expired_is_not_read_as_if_it_were_there",),
-    ),
-    Mutant(
         "half_relocated_lab_opened", "P6", PLACE,
         "    if is_here and store.meta(_PLACES_KEY) is None:\n",
         "    if is_here:\n",

@@ -72,6 +72,12 @@ SPARK_TABLES = (
         (f"{IN_UNION}::test_a_lake_in_an_object_store_is_read_by_tasks",),
     ),
     Mutant(
+        "files_asked_for_days_of_java_sql_date", "P4", "fluss_lab/spark/session/spark_session.py",
+        '    "spark.sql.datetime.java8API.enabled": "true",\n',
+        "",
+        (f"{IN_UNION}::test_days_that_no_java_sql_date_has_are_found_in_files",),
+    ),
+    Mutant(
         "share_without_row_stop", "P4", SHARES,
         "            row_stop=part.row_stop if stop == edges[-1] else stop,",
         "            row_stop=part.row_stop,",

@@ -2,7 +2,7 @@
 
 import math
 import random
-from datetime import datetime, time
+from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -260,8 +260,31 @@ def test_a_lake_in_an_object_store_is_read_by_tasks(session, tmp_path):
             writer.append(pa.table({"id": pa.array([1, 2], pa.int32())}))
         reader = TableReader(cluster.connection, path)
         for frame in (scan_to_spark(session, reader.scan()), changelog_to_spark(session, reader.changelog())):
-            assert "fluss_lab_log" not in frame._jdf.queryExecution().toString()
+            assert "BatchScan fluss[" in frame._jdf.queryExecution().toString()
             assert sorted(frame.toArrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_days_that_no_java_sql_date_has_are_found_in_files(session, tmp_path):
+    """Each in a file of its own. Seen: Spark asked files for 15 October 1582 where the 10th was wanted, and found no row."""
+    days = [date(1582, 10, day) for day in (4, 5, 10, 14, 15)]
+    with EmbeddedCluster(tmp_path / "lab", OPTIONS) as cluster:
+        connection, path = cluster.connection, TablePath("db", "t")
+        connection.admin().create_database("db")
+        columns = {"id": "int", "d": "date", "l": "timestamp_ltz(6)", "r": "row<d date>"}
+        lake = {"table.datalake.enabled": True, "table.datalake.auto-maintenance": False}
+        info = connection.admin().create_table(path, make_descriptor(columns, properties=lake))
+        for number, day in enumerate(days):
+            moment = datetime.combine(day, time(1), UTC)
+            with connection.append_writer(path) as writer:
+                writer.append([{"id": number, "d": day, "l": moment, "r": {"d": day}}])
+            tier(cluster, info)
+        frame = scan_to_spark(session, TableReader(connection, path).scan())
+        for number, day in enumerate(days):
+            for column, value in ("d", f"date'{day}'"), ("r.d", f"date'{day}'"), ("l", f"timestamp'{day} 01:00:00Z'"):
+                found = frame.where(f"{column} = {value}").toArrow()["id"].to_pylist()
+                assert found == [number], (column, value)
+                later = frame.where(f"{column} >= {value}").toArrow()["id"].to_pylist()
+                assert sorted(later) == list(range(number, len(days))), (column, value)
 
 
 def test_limits_columns_partitions_and_buckets(session, history):

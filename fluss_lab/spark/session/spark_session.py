@@ -50,6 +50,9 @@ _FAILING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushProjectionTh
 _RUNTIME = {
     **FIELD_IDS,
     "spark.sql.session.timeZone": "UTC",
+    # What a filter compares with is handed to the reader of files as java.sql.Date and Timestamp otherwise, which have no
+    # 5 to 14 October 1582: `= date'1582-10-10'` asked files for the 15th, and found nothing.
+    "spark.sql.datetime.java8API.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # mapInArrow goes by position, not by name: a mistake must be an error, not swapped columns.
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",

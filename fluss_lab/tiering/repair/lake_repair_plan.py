@@ -291,7 +291,8 @@ class RepairPlanner:
     def _offsets_in_files(self, known: LakeSnapshot) -> tuple[LakeOffsets, Mapping[TableBucket, int]]:
         """Return what the cluster knows, held against the files: no snapshot of ours is left to say it.
 
-        Nor is any to say what others' compactions retired since: of a primary-key table nothing before can be replayed.
+        Nor is any to say what others' compactions retired since: of a primary-key table `_with_same_rows` looks whether the files
+        have every record.
         """
         if not isinstance(self._storage, SupportsMaintenance):
             raise LakeSnapshotNotFoundError(
@@ -317,9 +318,7 @@ class RepairPlanner:
             else LakeOffset(found, -1, offset.partition)
             for bucket, offset in known.offsets.items()
         }  # fmt: skip
-        if self._table.is_log_table:
-            return offsets, known.starts
-        return offsets, {bucket: offset.end for bucket, offset in offsets.items()}
+        return offsets, known.starts
 
     def _offsets_of(self, snapshot: CommittedLakeSnapshot) -> dict[TableBucket, LakeOffset]:
         return committed_offsets(snapshot, self._table.table_id, self._ids)

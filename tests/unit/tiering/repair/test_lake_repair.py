@@ -230,6 +230,7 @@ def test_what_others_retired_and_expired_is_not_read_as_if_it_were_there(tables,
     lake = tables.lake(keyed.info)
     for snapshot in lake.snapshots()[:-1]:
         tables.lake(keyed.info).maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    assert [each.cuts_history for each in plan(tables, keyed.info).buckets] == [True]
     mend(tables, keyed.info)
     known, key = tables.known(keyed.info), (None, 0)
     end = tables.ends(keyed.info)[key]
