@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 import msgspec
 
@@ -392,7 +392,11 @@ def parse_request(content: object) -> AnyRequest:
         request: AnyRequest = msgspec.convert(content, type=known_type(AnyRequest))
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"explorer: not a request of its view: {error}") from None
-    if not _is_text(content):
+    sent_back = content
+    if isinstance(request, WriteRequest):
+        # Half of a character in a value is an error of its field, which escapes it.
+        sent_back = {**cast("dict[str, object]", content), "values": [*request.values]}
+    if not _is_text(sent_back):
         raise InvalidRequestError("explorer: expected text, found half of a character (one surrogate of a pair)")
     if len(request.slot) > _NAME_MAX or len(request.view) > _NAME_MAX:
         raise InvalidRequestError(f"explorer: expected a slot and a view of at most {_NAME_MAX} characters")

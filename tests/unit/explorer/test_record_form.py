@@ -1,6 +1,7 @@
 """A record typed, checked, written and read back, against a real lab."""
 
 import itertools
+import json
 
 import pyarrow as pa
 import pytest
@@ -126,6 +127,7 @@ def test_wrong_texts_of_every_type_are_an_error_of_their_field_and_nothing_is_wr
             assert answer["errors"].keys() == values.keys()
             assert all(parts[name] in text for name, text in answer["errors"].items())
             assert not answer["written"]
+            assert json.dumps(answer, ensure_ascii=False).encode(), "what cannot be sent never arrives"
     assert table.count() == 0
 
 
