@@ -55,6 +55,12 @@ ACTING = (
         (f"{IN_WORKER}::test_each_answer_has_a_number_and_the_end_says_which_was_the_last",),
     ),
     Mutant(
+        "half_characters_are_sent_back", "P12", REQUESTS,
+        "    if not _is_text(sent_back):\n",
+        "    if sent_back is None:\n",
+        ("tests/unit/explorer/test_explorer_model.py::test_what_is_no_request_is_refused",),
+    ),
+    Mutant(
         "runs_are_begun_again", "P12", REQUESTS,
         'return f"{self.view} {self.seq}" if self.writes else None',
         "return None",

@@ -88,6 +88,12 @@ GUARD = (
         (f"{IN_HOSTILE}::test_definitions_that_cannot_be_are_refused",),
     ),
     Mutant(
+        "fields_that_differ_by_case", "P8", "fluss_lab/model/schema.py",
+        '    if dtype.name == "ROW":\n',
+        '    if dtype.name == "":\n',
+        ("tests/unit/model/test_descriptor.py::test_fields_that_other_readers_take_for_one_are_refused",),
+    ),
+    Mutant(
         "any_tablet_server_registers", "P8", "fluss_lab/server/coordinator/coordinator_service.py",
         "if not 0 <= request.server_id < self.tablet_servers:",
         "if request.server_id is None:",
