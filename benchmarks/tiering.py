@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import SCHEMA, rows
 from benchmarks.report import Figures, Timing, cpu_of, millions, timed
-from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings, choose_encodings
+from fluss_lab.lake.system_columns import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.server.cluster import read_discovery
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -1,8 +1,6 @@
 """The seam to the lake: interfaces that a lake format implements, and how it is found. `format_interfaces` says how to write one."""
 
 from fluss_lab.lake.format_interfaces import (
-    SYSTEM_COLUMNS,
-    SYSTEM_FIELDS,
     CommitterInitContext,
     LakeCatalog,
     LakeCommitter,
@@ -41,6 +39,7 @@ from fluss_lab.lake.reader_interfaces import (
     splits_to_json,
 )
 from fluss_lab.lake.snapshot_summary import CommittedLakeSnapshot
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS, SYSTEM_FIELDS
 
 __all__ = [
     "SYSTEM_COLUMNS",

@@ -34,9 +34,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
-
-import pyarrow as pa
+from typing import Any, Generic, Protocol, TypeVar
 
 from fluss_lab.closing import Closing
 from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
@@ -48,18 +46,6 @@ from fluss_lab.records import LogRecords
 WriteResultT = TypeVar("WriteResultT")
 CommittableT = TypeVar("CommittableT")
 T = TypeVar("T")
-
-#: The system columns that every lake table has after the user's.
-BUCKET_COLUMN = "__bucket"
-OFFSET_COLUMN = "__offset"
-TIMESTAMP_COLUMN = "__timestamp"
-SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
-#: Their types wherever rows of the lake are handed out. The timestamp holds whole milliseconds.
-SYSTEM_FIELDS: Final = (
-    pa.field(BUCKET_COLUMN, pa.int32(), nullable=False),
-    pa.field(OFFSET_COLUMN, pa.int64(), nullable=False),
-    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC"), nullable=False),
-)
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):

@@ -23,8 +23,8 @@ from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, OTHER_EDGES
 from fluss_lab.read.changelog.row_history import RowHistory
 from fluss_lab.read.changelog.table_diff import Diff, diff
 from fluss_lab.read.filter.filter_compiler import compile_filter
+from fluss_lab.read.moment.as_of import point_at_snapshot, point_at_time, point_now, snapshot_moment
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.read.moment.read_point_choice import point_at_snapshot, point_at_time, point_now, snapshot_moment
 from fluss_lab.read.moment.record_place import RecordPlace, locate
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.moment.time_seek import Seek, seek

@@ -16,7 +16,7 @@ import msgspec
 from fluss_lab.errors import CorruptDataError, InvalidRequestError
 from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.checksummed_json import seal_content, unseal_content
 from fluss_lab.storage.file_store import Place
 from fluss_lab.storage.store_location import store_of
 

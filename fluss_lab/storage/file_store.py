@@ -11,19 +11,10 @@ answer; nothing is known), `BlockingIOError` (too busy), any other ``OSError``. 
 
 from __future__ import annotations
 
-import errno
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
-
-from fluss_lab.errors import (
-    AuthenticationError,
-    FlussError,
-    ResourceExhaustedError,
-    ServerUnavailableError,
-    StorageError,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,52 +187,3 @@ class ObjectPlaces(FileStore["ObjectPath"], Protocol):
     """
 
     location: str
-
-
-def store_failure(what: str, error: OSError) -> FlussError:
-    """Return the house's error for a store's, with the store's words, which have place, endpoint and remedy but no secret.
-
-    A local file system's is a `StorageError`, as it always was.
-
-    Args:
-        what: What could not be done.
-    """
-    text = f"{what}: {reason_of(error)}"
-    if not isinstance(error, StoreError):
-        return StorageError(text)
-    if isinstance(error, PermissionError):
-        return AuthenticationError(text)
-    if isinstance(error, ConnectionError | TimeoutError):
-        return ServerUnavailableError(text)
-    if isinstance(error, BlockingIOError) or error.errno == errno.ENOSPC:
-        return ResourceExhaustedError(text)
-    return StorageError(text)
-
-
-def reason_of(error: OSError) -> str:
-    """Return what an error says in words, with the place where it is an object."""
-    return f"{error.strerror}: {error.filename}" if isinstance(error, StoreError) else str(error)
-
-
-class StoreError(OSError):
-    """A failure of an object store; beside it, it is of one of the kinds that the module names."""
-
-
-class ObjectAbsentError(StoreError, FileNotFoundError):
-    """It is not there."""
-
-
-class ObjectExistsError(StoreError, FileExistsError):
-    """Another writer was there first."""
-
-
-class AccessRefusedError(StoreError, PermissionError):
-    """Credentials are missing, wrong, or not enough."""
-
-
-class StoreUnreachableError(StoreError, ConnectionError):
-    """No answer, or none that says anything; whether a write was done is not known."""
-
-
-class StoreBusyError(StoreError, BlockingIOError):
-    """The store asks to slow down."""

@@ -38,19 +38,14 @@ from obstore.store import ObjectStore as Library
 from obstore.store import S3Store, from_url
 
 from fluss_lab.model.config import options as opt
-from fluss_lab.storage.file_store import (
-    ABSENT,
+from fluss_lab.storage.file_store import ABSENT, Content, FileReader, FileWriter, ObjectPath, Version
+from fluss_lab.storage.store_errors import (
     AccessRefusedError,
-    Content,
-    FileReader,
-    FileWriter,
     ObjectAbsentError,
     ObjectExistsError,
-    ObjectPath,
     StoreBusyError,
     StoreError,
     StoreUnreachableError,
-    Version,
 )
 
 T = TypeVar("T")

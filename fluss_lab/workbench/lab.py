@@ -31,8 +31,8 @@ from fluss_lab.tiering.task.round_progress import RoundState
 from fluss_lab.workbench import lookup_face
 from fluss_lab.workbench.cards.lab_card import lab_html
 from fluss_lab.workbench.cards.listing import Listing
-from fluss_lab.workbench.compute import Compute
 from fluss_lab.workbench.lab_place import LabPlace, folder_place, server_place
+from fluss_lab.workbench.lab_spark import LabSpark
 from fluss_lab.workbench.lab_status import LabStatus
 from fluss_lab.workbench.lab_tables import LabTables, NewTable
 from fluss_lab.workbench.lake_upkeep import tier_each
@@ -70,7 +70,7 @@ class Lab(Closing):
         self._attachment = attachment
         #: How processes of Spark find the cluster: options of the data source ``fluss``.
         self._place = dict(place)
-        self.compute = Compute(connection)
+        self.compute = LabSpark(connection)
         self._tables = LabTables(connection, self.compute.expect)
         self._services: WeakSet[TieringService] = WeakSet()
 

@@ -46,7 +46,7 @@ from fluss_lab.workbench.cards.table_listings import (
     round_listing,
     snapshot_row,
 )
-from fluss_lab.workbench.compute import Compute, LateExecutor
+from fluss_lab.workbench.lab_spark import LabSpark, LateExecutor
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -63,7 +63,7 @@ class TableContext(Protocol):
         """Return the connection to the cluster."""
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> LabSpark:
         """Return where tiering and maintenance run."""
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
-    from fluss_lab.display.picture import Picture
+    from fluss_lab.display.plot_style import Picture
     from fluss_lab.spark.lookup.task_counts import TaskCounts
 
     class LookupLab(Protocol):
@@ -92,7 +92,7 @@ class LookupMetrics:
         Raises:
             UnsupportedError: matplotlib is not installed (extra ``demo``).
         """
-        from fluss_lab.display.task_picture import tasks_picture
+        from fluss_lab.display.task_plot import tasks_picture
 
         rows = [row for row in self.tasks() if row["rows_cached"] is not None]
         rows.sort(key=lambda row: (row["batch"] or 0, row["partition"], row["task"]))

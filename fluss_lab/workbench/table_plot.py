@@ -14,7 +14,7 @@ from fluss_lab.model.config.options import DATALAKE_FRESHNESS
 from fluss_lab.workbench.lake_upkeep import LakeUpkeep
 
 if TYPE_CHECKING:
-    from fluss_lab.display.picture import Picture
+    from fluss_lab.display.plot_style import Picture
 
 
 @check_arguments
@@ -45,7 +45,7 @@ class TablePlot:
             UnsupportedError: matplotlib is not installed.
             TableNotFoundError: The table was dropped.
         """
-        from fluss_lab.workbench.cards.table_pictures import Band, offsets_picture
+        from fluss_lab.workbench.cards.table_plots import Band, offsets_picture
 
         info = self._connection.admin().table_info(self._path)
         ends, starts = {}, {}
@@ -85,7 +85,7 @@ class TablePlot:
             UnsupportedError: matplotlib is not installed.
             LakeNotConfiguredError: The table is not lake-enabled.
         """
-        from fluss_lab.workbench.cards.table_pictures import snapshots_picture
+        from fluss_lab.workbench.cards.table_plots import snapshots_picture
 
         return snapshots_picture(str(self._path), self._snapshots())
 
@@ -98,7 +98,7 @@ class TablePlot:
             UnsupportedError: matplotlib is not installed; or the server is of an older release, which keeps no rounds.
             LakeNotConfiguredError: The table is not lake-enabled.
         """
-        from fluss_lab.workbench.cards.table_pictures import lag_picture
+        from fluss_lab.workbench.cards.table_plots import lag_picture
 
         freshness_ms = DATALAKE_FRESHNESS.of(self._connection.table_info(self._path).descriptor.properties)
         return lag_picture(str(self._path), self._upkeep.lag_samples(), freshness_ms)
@@ -111,7 +111,7 @@ class TablePlot:
             LakeNotConfiguredError: The table is not lake-enabled.
             LakeSnapshotNotFoundError: There is no such snapshot.
         """
-        from fluss_lab.workbench.cards.table_pictures import files_picture
+        from fluss_lab.workbench.cards.table_plots import files_picture
 
         return files_picture(str(self._path), self._upkeep.lake_files(snapshot_id))
 

@@ -18,8 +18,8 @@ import pytest
 
 from fluss_lab.spark.session.spark_session import spark_session
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
+from fluss_lab.spark.tiering.cluster_preflight import check_store
 from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
-from fluss_lab.spark.tiering.worker_preflight import check_store
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import maintain_by_hand
 from fluss_lab.tiering.round.tiering_round import run_round

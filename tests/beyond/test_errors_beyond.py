@@ -10,7 +10,7 @@ from fluss_lab.errors import AuthenticationError, FlussError, ServerUnavailableE
 from fluss_lab.lake import lake_storage
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.spark.tiering.worker_preflight import try_place
+from fluss_lab.spark.tiering.cluster_preflight import try_place
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor, maintain_by_hand
 from fluss_lab.tiering.repair.lake_repair import plan_repair

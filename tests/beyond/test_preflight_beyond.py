@@ -6,7 +6,7 @@ import pytest
 
 from fluss_lab.errors import AuthenticationError, StorageError, UnsupportedError
 from fluss_lab.lake import lake_storage
-from fluss_lab.spark.tiering.worker_preflight import check_store
+from fluss_lab.spark.tiering.cluster_preflight import check_store
 from tools.beyond.sts_keys import session_keys
 
 pytestmark = [pytest.mark.beyond, pytest.mark.spark, pytest.mark.slow]

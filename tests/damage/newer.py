@@ -18,7 +18,7 @@ from typing import Any, Final
 import google_crc32c
 
 from fluss_lab.records.batch import CRC_START, HEADER, HEADER_BYTES, checksum, read_header
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.checksummed_json import seal_content, unseal_content
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID
 

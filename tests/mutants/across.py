@@ -7,7 +7,7 @@ SOURCE = "fluss_lab/lake/iceberg/read/row_source.py"
 KEYED_LOG = "fluss_lab/lake/iceberg/read/pk_log.py"
 KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
-TAKING = "fluss_lab/read/moment/read_point_choice.py"
+TAKING = "fluss_lab/read/moment/as_of.py"
 NET = "fluss_lab/read/changelog/net_changes.py"
 
 EVERY = "tests/across/test_every_offset.py"

@@ -127,7 +127,7 @@ GIVING_UP = (
         TOLD,
     ),
     Mutant(
-        "damaged_note_of_what_was_given_up_believed", "P11", "fluss_lab/records/sealed.py",
+        "damaged_note_of_what_was_given_up_believed", "P11", "fluss_lab/records/checksummed_json.py",
         "    if (body := unseal_content(data)) is None:\n",
         '    if (body := data.rpartition(b"\\n")[0]) is None:\n',
         TOLD,

@@ -108,7 +108,7 @@ KNOWN_BUCKETS = (
         (f"{IN_GAPS}::test_both_sides_of_a_gap_are_read",),
     ),
     Mutant(
-        "keyed_rows_behind_a_gap_given_for_those_before", "P11", "fluss_lab/read/moment/read_point_choice.py",
+        "keyed_rows_behind_a_gap_given_for_those_before", "P11", "fluss_lab/read/moment/as_of.py",
         "<= local_start and not bucket.holds_from(bucket.lake_end)",
         "<= local_start and not bucket.holds_from(bucket.end)",
         ("tests/unit/read/union/test_keyed_boundaries.py::test_a_time_within_the_gap_behind_a_lake_that_was_switched_off_is_refused",),

@@ -33,7 +33,7 @@ KV_SNAPSHOTS = (
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001-0.chunks]",),
     ),
     Mutant(
-        "snapshot_manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
+        "snapshot_manifest_without_crc", "P7", "fluss_lab/records/checksummed_json.py",
         "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001.manifest]",),

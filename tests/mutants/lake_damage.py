@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 IN_SEALS = "tests/unit/lake/iceberg/files/test_file_seals.py"
 IN_DAMAGE = "tests/unit/lake/test_damage.py"
 IN_SUMMARIES = "tests/unit/lake/test_snapshot_summary.py"
-IN_STORES = "tests/unit/lake/iceberg/files/test_store_errors.py"
+IN_STORES = "tests/unit/lake/iceberg/files/test_lake_errors.py"
 IN_EXPIRY = "tests/unit/lake/iceberg/maintenance/test_snapshot_expiry.py"
 IN_ORPHANS = "tests/unit/lake/iceberg/maintenance/test_orphans.py"
 IN_LAYOUT = "tests/unit/lake/iceberg/table/test_layout.py"
@@ -153,7 +153,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_store_that_fails_called_damage",
         "P11",
-        "fluss_lab/lake/iceberg/files/store_errors.py",
+        "fluss_lab/lake/iceberg/files/lake_errors.py",
         "    if (found := store_error(what, error)) is not None:\n        return found\n    kind",
         "    kind",
         (f"{IN_STORES}::test_what_a_store_fails_with_is_no_damage",),
@@ -161,7 +161,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_service_that_is_away_called_broken",
         "P11",
-        "fluss_lab/lake/iceberg/files/store_errors.py",
+        "fluss_lab/lake/iceberg/files/lake_errors.py",
         "    if _NO_ANSWER.search(kind) or status >= _HTTP_FAILED:\n",
         "    if False:\n",
         (f"{IN_STORES}::test_what_a_library_below_fails_with",),
@@ -169,7 +169,7 @@ LAKE_DAMAGE = (
     Mutant(
         "a_commit_that_may_be_on_the_device_called_unmade",
         "P5",
-        "fluss_lab/lake/iceberg/files/store_errors.py",
+        "fluss_lab/lake/iceberg/files/lake_errors.py",
         "_SQLITE_UNCHANGED: Final = frozenset({sqlite3.SQLITE_FULL,",
         "_SQLITE_UNCHANGED: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,",
         (f"{IN_STORES}::test_a_commit_is_said_not_to_be_made_only_where_that_is_certain",),
@@ -177,7 +177,7 @@ LAKE_DAMAGE = (
     Mutant(
         "what_cannot_be_written_never_tried_again",
         "P9",
-        "fluss_lab/lake/iceberg/files/store_errors.py",
+        "fluss_lab/lake/iceberg/files/lake_errors.py",
         "if isinstance(found, UnavailableError) or",
         "if",
         (f"{IN_STORES}::test_what_cannot_be_written_says_whether_to_try_again",),

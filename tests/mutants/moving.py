@@ -303,13 +303,13 @@ READING = (
         (f"{IN_UNION}::test_every_row_of_a_point_comes_once_wherever_the_lake_ends_by_then",),
     ),
     Mutant(
-        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/moment/read_point_choice.py",
+        "clock_not_raised_by_a_read_at_a_time", "P4", "fluss_lab/read/moment/as_of.py",
         "as_of_ms + 1, raise_clock=True)",
         "as_of_ms + 1)",
         (f"{IN_UNION}::test_a_read_at_a_time_stays_true_though_the_clock_steps_back_behind_it",),
     ),
     Mutant(
-        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/moment/read_point_choice.py",
+        "past_read_leaves_its_last_millisecond_out", "P4", "fluss_lab/read/moment/as_of.py",
         "source.offsets_by_time(known, as_of_ms + 1, raise_clock=True)",
         "source.offsets_by_time(known, as_of_ms, raise_clock=True)",
         (f"{IN_UNION}::test_a_read_at_a_time_holds_that_time_and_nothing_later",),

@@ -17,7 +17,7 @@ NEWER_FORMATS = (
         (_of_kind("server-options.json: json"), _of_kind("tablet/data/t#/schema-#.json: json")),
     ),
     Mutant(
-        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/records/sealed.py",
+        "newer_recovery_point_taken_for_none", "P11", "fluss_lab/records/checksummed_json.py",
         "body, where, version=version, remedy",
         "body, where, version=version, peer=True, remedy",
         (_of_kind("tablet/data/t#/b#/recovery-point: json"),),

@@ -137,7 +137,7 @@ REMOTE = (
         (f"{IN_TORN}::test_what_a_server_may_not_answer_is_refused",),
     ),
     Mutant(
-        "manifest_without_crc", "P7", "fluss_lab/records/sealed.py",
+        "manifest_without_crc", "P7", "fluss_lab/records/checksummed_json.py",
         "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_COPY}::test_a_manifest_cut_or_flipped_anywhere_is_refused_and_nothing_is_lost[False]",),

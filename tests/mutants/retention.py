@@ -8,7 +8,7 @@ TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 AUTO = "fluss_lab/server/coordinator/ddl/auto_partitioner.py"
 MARKS = "fluss_lab/server/coordinator/ddl/partition_records.py"
 ADMISSION = "fluss_lab/server/tablet/log/batch_admission.py"
-TAKING = "fluss_lab/read/moment/read_point_choice.py"
+TAKING = "fluss_lab/read/moment/as_of.py"
 TIERING = "fluss_lab/server/coordinator/tiering/tiering_manager.py"
 
 IN_DEPARTURES = "tests/unit/server/coordinator/ddl/test_partition_drop_check.py"
@@ -156,10 +156,10 @@ RETENTION = (
         (f"{_KEPT}[meanwhile]",),
     ),
     Mutant(
-        "deletes_of_what_only_the_lake_has_skipped_by_a_sink", "P4", "fluss_lab/spark/sink/sink_commit.py",
+        "deletes_of_what_only_the_lake_has_skipped_by_a_sink", "P4", "fluss_lab/spark/sink/exactly_once_commit.py",
         "        deleted = names - known.keys() - written\n",
         "        deleted: set[str] = set()\n",
-        ("tests/unit/spark/sink/test_sink_commit.py::test_rows_that_only_the_lake_has_are_not_said_to_be_deleted",),
+        ("tests/unit/spark/sink/test_exactly_once_commit.py::test_rows_that_only_the_lake_has_are_not_said_to_be_deleted",),
     ),
     Mutant(
         "rows_that_only_the_lake_has_looked_up_as_absent", "P4", "fluss_lab/client/kv/lookuper.py",

@@ -2,14 +2,14 @@
 
 from tests.mutants.mutant import Mutant
 
-REACH = "fluss_lab/spark/tiering/worker_preflight.py"
-IN_REACH = "tests/unit/spark/tiering/test_worker_preflight.py"
+REACH = "fluss_lab/spark/tiering/cluster_preflight.py"
+IN_REACH = "tests/unit/spark/tiering/test_cluster_preflight.py"
 IN_MASTERS = "tests/unit/spark/session/test_worker_placement.py"
 EARLY = "fluss_lab/spark/session/early_spark.py"
 IN_EARLY = "tests/unit/spark/session/test_early_spark.py"
 ARCHIVE = "fluss_lab/spark/session/class_archive.py"
 IN_ARCHIVE = "tests/unit/spark/session/test_class_archive.py"
-IN_COMPUTE = "tests/unit/workbench/test_compute.py"
+IN_COMPUTE = "tests/unit/workbench/test_lab_spark.py"
 IN_TIERING_SERVICE = "tests/unit/tiering/service/test_tiering_service.py"
 
 RUNNING = (
@@ -152,13 +152,13 @@ RUNNING = (
         (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
     ),
     Mutant(
-        "early_spark_in_jobs_and_scripts", "P12", "fluss_lab/workbench/compute.py",
+        "early_spark_in_jobs_and_scripts", "P12", "fluss_lab/workbench/lab_spark.py",
         '(chosen == "interactive" and is_interactive())',
         '(chosen == "interactive")',
         (f"{IN_COMPUTE}::test_spark_starts_early_where_a_person_types_or_it_is_asked_for",),
     ),
     Mutant(
-        "early_spark_outlives_its_lab", "P6", "fluss_lab/workbench/compute.py",
+        "early_spark_outlives_its_lab", "P6", "fluss_lab/workbench/lab_spark.py",
         "                self._connection.open_resources.add(self, self._leave)\n",
         "",
         (f"{IN_COMPUTE}::test_a_table_of_the_lake_that_is_opened_made_or_enabled_starts_it_and_it_goes_with_the_lab",),

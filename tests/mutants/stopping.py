@@ -152,7 +152,7 @@ STOPPING = (
         ),
     ),
     Mutant(
-        "spark_started_for_a_closed_lab", "P12", "fluss_lab/workbench/compute.py",
+        "spark_started_for_a_closed_lab", "P12", "fluss_lab/workbench/lab_spark.py",
         "        self._connection.check_open(\"Spark is not started\")\n        with self._lock:\n            if self._session is None",
         "        with self._lock:\n            if self._session is None",
         (f"{IN_LAB_LIFETIME}::test_a_closed_lab_says_so_and_starts_no_spark",),

@@ -65,7 +65,7 @@ BYTES = (
         (f"{IN_RECOVERY}::test_an_index_cut_or_flipped_anywhere_changes_no_answer",),
     ),
     Mutant(
-        "recovery_point_trusted", "P7", "fluss_lab/records/sealed.py",
+        "recovery_point_trusted", "P7", "fluss_lab/records/checksummed_json.py",
         "return body if seal_content(body) == data else None",
         "return body",
         (f"{IN_RECOVERY}::test_a_recovery_point_cut_or_flipped_anywhere_changes_nothing",),

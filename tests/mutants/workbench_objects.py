@@ -163,10 +163,10 @@ _LOADS = (
         ("tests/unit/workbench/test_lab_servers.py::test_arguments_that_a_running_server_does_not_have_are_warned_of",),
     ),
     Mutant(
-        "refused_settings_of_spark_count_on", "P6", "fluss_lab/workbench/compute.py",
+        "refused_settings_of_spark_count_on", "P6", "fluss_lab/workbench/lab_spark.py",
         "                self._session, self._master, self._config = before\n",
         "                before = None\n",
-        ("tests/unit/workbench/test_compute.py::test_a_master_that_is_not_the_active_session_s_is_refused",),
+        ("tests/unit/workbench/test_lab_spark.py::test_a_master_that_is_not_the_active_session_s_is_refused",),
     ),
 )  # fmt: skip
 

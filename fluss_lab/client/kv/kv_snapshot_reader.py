@@ -23,7 +23,8 @@ from fluss_lab.records.kv_manifest import MANIFEST_SUFFIX, SnapshotManifest, rea
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
-from fluss_lab.storage.file_store import Place, store_failure
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_errors import store_failure
 from fluss_lab.storage.store_location import local_place, store_of
 
 if TYPE_CHECKING:

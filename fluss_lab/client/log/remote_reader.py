@@ -28,7 +28,8 @@ from fluss_lab.records.batch import (
 )
 from fluss_lab.records.remote_segment import SegmentFile, SegmentKey
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.storage.file_store import Place, store_failure
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_errors import store_failure
 from fluss_lab.storage.store_location import local_place, location_of
 
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

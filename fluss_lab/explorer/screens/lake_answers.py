@@ -106,7 +106,7 @@ class LakeAnswers:
         except (FlussError, MemoryError):
             raise
         except Exception as error:  # of pyiceberg and the store below it
-            from fluss_lab.lake.iceberg.files.store_errors import read_error
+            from fluss_lab.lake.iceberg.files.lake_errors import read_error
 
             what = f"lake table {info.path}, {request.part} of snapshot {request.snapshot}"
             raise read_error(what, "metadata", error) from error

@@ -16,6 +16,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import parse_moment, shown_moment, whole_number
+from fluss_lab.read.moment.as_of import last_time, snapshot_moment
 from fluss_lab.read.moment.log_retention import (
     Gap,
     bucket_text,
@@ -25,7 +26,6 @@ from fluss_lab.read.moment.log_retention import (
     too_early,
 )
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.read.moment.read_point_choice import last_time, snapshot_moment
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, known_start, surely_holds
 from fluss_lab.read.moment.time_seek import Seek
 

@@ -36,7 +36,8 @@ from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, damaged_
 from fluss_lab.server.tablet.log.previous_offsets import MARKS_SUFFIX
 from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest
-from fluss_lab.storage.file_store import Place, StoreError
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_errors import StoreError
 from fluss_lab.storage.store_location import store_of
 
 _TABLE: Final = re.compile(r"t(\d+)")

@@ -23,16 +23,8 @@ from fluss_lab.errors import LabError, StorageError
 from fluss_lab.model.config.options import REMOTE_DATA_DIR
 from fluss_lab.model.format_versions import check_format
 from fluss_lab.model.names import TableBucket, TablePath
-from fluss_lab.storage.file_store import (
-    ABSENT,
-    FileStore,
-    ObjectExistsError,
-    ObjectPath,
-    P,
-    Place,
-    reason_of,
-    store_failure,
-)
+from fluss_lab.storage.file_store import ABSENT, FileStore, ObjectPath, P, Place
+from fluss_lab.storage.store_errors import ObjectExistsError, reason_of, store_failure
 from fluss_lab.storage.store_location import place_of, store_of
 
 #: Kinds of files.

@@ -32,8 +32,9 @@ from fluss_lab.records.kv_manifest import (
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
-from fluss_lab.storage.file_store import ABSENT, Place, reason_of
+from fluss_lab.storage.file_store import ABSENT, Place
 from fluss_lab.storage.single_writer import Hold
+from fluss_lab.storage.store_errors import reason_of
 from fluss_lab.storage.store_location import store_of
 
 log = logging.getLogger(__name__)

@@ -30,10 +30,10 @@ from fluss_lab.server.tablet import tablet_gauges
 from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.bucket_tiers import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.coordinator_reports import DurableReporter, KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
+from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests

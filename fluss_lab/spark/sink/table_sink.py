@@ -9,7 +9,7 @@ With the output mode ``complete`` a batch is the whole result: in a primary-key 
 batch upserts its rows and deletes all others; see `fluss_lab.spark.sink.complete_mode`.
 
 A streaming query writes every batch exactly once, whichever process dies when, and however often tasks are run: see
-`fluss_lab.spark.sink.sink_commit`. Rows on their way, and the sink's notes, lie in ``_fluss_sink`` of the query's checkpoint (the
+`fluss_lab.spark.sink.exactly_once_commit`. Rows on their way, and the sink's notes, lie in ``_fluss_sink`` of the query's checkpoint (the
 option ``checkpointLocation`` must say where that is), or in the folder of the option ``staging``, which driver and
 executors must share. Rows of one key arrive in the order that they have within one task, and tasks in their order.
 
@@ -39,7 +39,7 @@ from fluss_lab.model.config.options import REQUEST_SIZE_MAX
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.spark.sink.complete_mode import check_whole
-from fluss_lab.spark.sink.sink_commit import SinkCommit
+from fluss_lab.spark.sink.exactly_once_commit import SinkCommit
 from fluss_lab.spark.sink.sink_journal import SinkFolder
 from fluss_lab.spark.sink.sink_rows import RowForm
 from fluss_lab.spark.sink.sink_staging import StagedFile, Stager

@@ -74,7 +74,7 @@ class SparkTieringExecutor:
     """Runs the tasks of one round after another on a Spark session. Other threads may `cancel`, and look at it.
 
     Args:
-        session: Where; its workers reach the server and the lake's files, see `fluss_lab.spark.tiering.worker_preflight`.
+        session: Where; its workers reach the server and the lake's files, see `fluss_lab.spark.tiering.cluster_preflight`.
         pool: FAIR pool of the jobs. Executors that work at the same time should have one each: within a pool, jobs that
             came first go first.
     """

@@ -15,7 +15,7 @@ from pyarrow.fs import LocalFileSystem
 
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutOfRangeError
 from fluss_lab.lake import FetchContext, FlussLogSource, LakeSource, LakeSplit, LogFiles, LookupContext
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType, TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records import LogRecords

@@ -36,8 +36,8 @@ from fluss_lab.lake import (
     SupportsEmptyBuckets,
     WriterInitContext,
 )
-from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, OFFSET_COLUMN
 from fluss_lab.lake.snapshot_summary import COMMIT_ID_KEY, drop_properties
+from fluss_lab.lake.system_columns import BUCKET_COLUMN, OFFSET_COLUMN
 from fluss_lab.model import ChangeType, PartitionInfo, TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.parquet_lake.parquet_source import ParquetFlussLogSource, ParquetLakeSource, read_file

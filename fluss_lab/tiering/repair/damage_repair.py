@@ -27,7 +27,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import CommitterInitContext, LakeStorage
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records.kv_files import stored_schema

@@ -18,7 +18,7 @@ from fluss_lab.client import Connection
 from fluss_lab.client.log.range_reader import read_range
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
 from fluss_lab.lake import SYSTEM_FIELDS, FetchContext, LakeSource, LakeStorage, SupportsCreateFlussLogSource
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.changelog.net_changes import same_values

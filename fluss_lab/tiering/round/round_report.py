@@ -13,7 +13,7 @@ from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import format_moment, format_size
 
 if TYPE_CHECKING:
-    from fluss_lab.display.picture import Picture
+    from fluss_lab.display.plot_style import Picture
 
 #: The stages of a round, in order; ``total`` also covers what lies between them.
 STAGES = ("plan", "write", "commit", "maintain", "finish", "total")
@@ -395,7 +395,7 @@ class TieringReports(list[TieringReport]):
         Raises:
             UnsupportedError: matplotlib is not installed.
         """
-        from fluss_lab.display.stage_picture import stages_picture
+        from fluss_lab.display.stage_plot import stages_picture
 
         return stages_picture([f"{each.table}, round {each.epoch}" for each in self], [each.seconds for each in self])
 

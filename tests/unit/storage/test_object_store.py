@@ -10,7 +10,8 @@ from fluss_lab.errors import (
     StorageError,
 )
 from fluss_lab.storage import object_store
-from fluss_lab.storage.file_store import ABSENT, store_failure
+from fluss_lab.storage.file_store import ABSENT
+from fluss_lab.storage.store_errors import store_failure
 from fluss_lab.storage.store_location import store_of
 from tests.unit.storage.store_kit import answers_lost, before_each, keys_below, memory_place
 

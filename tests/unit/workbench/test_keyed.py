@@ -13,7 +13,7 @@ from fluss_lab import errors
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.workbench import Table
-from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.lab_spark import LabSpark
 
 COLUMNS = {"id": "bigint", "month": "string", "delay": "int", "dest": "string"}
 
@@ -23,7 +23,7 @@ class _ClusterLab:
 
     def __init__(self, cluster):
         self.connection = cluster.connection
-        self.compute = Compute(cluster.connection)
+        self.compute = LabSpark(cluster.connection)
 
     def create(self, path, schema, **definition):
         self.connection.admin().create_table(TablePath.parse(path), make_descriptor(schema, **definition))

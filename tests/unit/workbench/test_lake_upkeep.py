@@ -10,7 +10,7 @@ import fluss_lab as fl
 from fluss_lab import errors
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round
-from fluss_lab.workbench.compute import LateExecutor
+from fluss_lab.workbench.lab_spark import LateExecutor
 
 pytestmark = pytest.mark.slow
 

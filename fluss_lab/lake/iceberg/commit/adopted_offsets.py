@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.maintenance.orphans import is_ours_by_name
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeFile, live_state, snapshot_of
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader
 from fluss_lab.lake.iceberg.table.layout import LakeColumns, known_layout
 from fluss_lab.lake.maintenance_interfaces import TakenOffsets
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.model.names import BucketKey
 
 if TYPE_CHECKING:

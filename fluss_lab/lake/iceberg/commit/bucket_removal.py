@@ -19,7 +19,7 @@ from fluss_lab.errors import CommitConflictError, TableNotFoundError
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
 from fluss_lab.lake.iceberg.commit.replay_start_tags import replay_parts, tagged_snapshots
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.partition_history import drops_property
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import (
     StagedSnapshot,

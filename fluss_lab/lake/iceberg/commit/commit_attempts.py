@@ -29,7 +29,7 @@ from fluss_lab.errors import (
 )
 from fluss_lab.failpoints import FailpointError, failpoint
 from fluss_lab.lake.iceberg.commit.first_snapshot import with_first_snapshot
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.foreign_commits import check_no_foreign
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import StagedSnapshot
 from fluss_lab.lake.iceberg.metadata.snapshot_history import commit_in, main_line, since

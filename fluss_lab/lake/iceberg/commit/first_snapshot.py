@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import CommitConflictError
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, write_error
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors, write_error
 from fluss_lab.lake.iceberg.metadata.snapshot_builder import stage_replace
 from fluss_lab.lake.iceberg.metadata.snapshot_history import EMPTY_START, START_KEY
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess

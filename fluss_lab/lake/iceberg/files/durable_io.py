@@ -23,7 +23,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.files import fsync_folder, fsync_path
 from fluss_lab.lake.iceberg.files.file_faults import writing_fault
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place, local_path
-from fluss_lab.lake.iceberg.files.store_errors import UnwrittenError, library_errors
+from fluss_lab.lake.iceberg.files.lake_errors import UnwrittenError, library_errors
 
 _TABLE_METADATA: Final = ".metadata.json"
 #: A table's first metadata file comes with new folders: its own, the table's, the database's, in the warehouse's.

@@ -13,7 +13,7 @@ from pyarrow.fs import FileType
 
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place, endpoint_of, local_path
-from fluss_lab.lake.iceberg.files.store_errors import is_missing, library_errors, read_error, safe_text, write_error
+from fluss_lab.lake.iceberg.files.lake_errors import is_missing, library_errors, read_error, safe_text, write_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

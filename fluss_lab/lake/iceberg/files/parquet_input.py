@@ -19,7 +19,7 @@ from fluss_lab.errors import FlussError
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 from fluss_lab.work_pool import Work, WorkPool
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from fluss_lab.lake.iceberg.files.durable_io import delete_quietly, native_strea
 from fluss_lab.lake.iceberg.files.file_faults import writing_fault
 from fluss_lab.lake.iceberg.files.file_locations import local_path
 from fluss_lab.lake.iceberg.files.file_seals import PARQUET_KEY, open_seal, seal_parquet
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

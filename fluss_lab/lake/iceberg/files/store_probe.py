@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.lake.iceberg.files.file_locations import endpoint_of
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, store_error
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors, store_error
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

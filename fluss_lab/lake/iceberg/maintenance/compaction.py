@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings
 from fluss_lab.lake.iceberg.maintenance.compaction_task import (
     BucketCompaction,
@@ -39,6 +38,7 @@ from fluss_lab.lake.iceberg.write.delete_writer import DeleteFileWriter, RowPlac
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult
 from fluss_lab.lake.iceberg.write.row_locator import RowLocator, offset_files
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget, WriteTarget
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.table.layout import LakeColumns, LakeLayout, partition_values
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field
 from fluss_lab.lake.iceberg.write.lake_write_result import FILE_FORMS, IcebergWriteResult
 from fluss_lab.lake.iceberg.write.write_target import TABLE_FORMS, WriteTarget
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS
 from fluss_lab.model.json_codec import Forms, decode, encode, from_plain, known_type, to_plain
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fluss_lab.lake.iceberg.commit.adopted_offsets import taken_offsets
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, changelog_retention_ms
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
-from fluss_lab.lake.iceberg.files.store_errors import library_errors, store_error
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors, store_error
 from fluss_lab.lake.iceberg.maintenance.compaction_commit import ReplaceCommit
 from fluss_lab.lake.iceberg.maintenance.compaction_plan import CompactionPolicy, compaction_tasks
 from fluss_lab.lake.iceberg.maintenance.compaction_task import CompactedBucket

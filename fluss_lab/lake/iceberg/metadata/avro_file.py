@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
 from fluss_lab.lake.iceberg.files.file_seals import AVRO_KEY, check_avro, seal_avro
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY
+from fluss_lab.lake.iceberg.files.lake_errors import REMEDY
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_seals import check_json
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY
+from fluss_lab.lake.iceberg.files.lake_errors import REMEDY
 from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from pyiceberg.schema import Schema
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_ids
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:

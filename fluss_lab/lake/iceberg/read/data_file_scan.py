@@ -18,10 +18,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place
 from fluss_lab.lake.iceberg.files.file_seals import check_parquet_bytes
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 from fluss_lab.lake.iceberg.files.parquet_input import (
     check_footer,
     in_order,
@@ -29,11 +29,11 @@ from fluss_lab.lake.iceberg.files.parquet_input import (
     parquet_errors,
     side_by_side,
 )
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.read.data_file_reader import PARQUET
 from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.read.small_files import SmallFile, SmallFileReader, check_ascending, packs
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.records.row_removal import boolean_array, member_places, slice_ascending, without_rows
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from pyiceberg.schema import Schema
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 from fluss_lab.lake.iceberg.files.parquet_input import check_footer, open_parquet, parquet_errors
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete
 from fluss_lab.lake.iceberg.table.type_mapping import arrow_field, arrow_ids, arrow_names, ids_of
 from fluss_lab.lake.iceberg.write.delete_schema import (
@@ -30,6 +29,7 @@ from fluss_lab.lake.iceberg.write.delete_schema import (
     event_range,
     field_id_of,
 )
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType
 from fluss_lab.model.values.required_fields import cast_column
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.read.data_file_reader import clip_rows
 from fluss_lab.lake.iceberg.read.pk_log import NO_OFFSET, FileOpeners
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, OffsetOutOfRangeError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
 from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, LakeDelete, LakeFile
@@ -30,6 +29,7 @@ from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.layout import user_names
 from fluss_lab.lake.iceberg.write.delete_schema import EventRange
 from fluss_lab.lake.reader_interfaces import FetchContext, FlussLogSource, LakeRecordPlace, LogFiles, LookupContext
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.records import LogRecords

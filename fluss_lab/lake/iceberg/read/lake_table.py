@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from pyiceberg.table import TableProperties
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError
-from fluss_lab.lake.iceberg.files.store_errors import REMEDY
+from fluss_lab.lake.iceberg.files.lake_errors import REMEDY
 from fluss_lab.lake.iceberg.metadata.replay_chain import ReplayChain
 from fluss_lab.lake.iceberg.metadata.snapshot_files import (
     BucketFiles,

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from fluss_lab.closing import Closing
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, RowGroup, clip_rows
 from fluss_lab.lake.iceberg.read.equality_deletes import EqualityDeletes
 from fluss_lab.lake.iceberg.read.position_deletes import PositionDeletes
 from fluss_lab.lake.iceberg.table.layout import LakeColumns
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import LakeDelete, LakeFile
 from fluss_lab.lake.iceberg.read.data_file_reader import DataFileReader, clip_rows
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
 from fluss_lab.lake.iceberg.read.merge_reader import OpenRowGroup, RowGroupQueue
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model import ChangeType
 from fluss_lab.records import LogRecords
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_lab.errors import CommitConflictError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.lake.iceberg.metadata.replay_chain import ChainLink
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, LakeFile
 from fluss_lab.lake.iceberg.read.delete_event_reader import EventFile
@@ -15,6 +14,7 @@ from fluss_lab.lake.iceberg.read.lake_table import LakeTable
 from fluss_lab.lake.iceberg.read.pk_log import gap
 from fluss_lab.lake.iceberg.write.row_locator import NOWHERE, RowLocator, offset_files
 from fluss_lab.lake.reader_interfaces import LakeRecordPlace
+from fluss_lab.lake.system_columns import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss_lab.model.names import BucketKey
 
 

@@ -14,7 +14,6 @@ from pyiceberg.table.sorting import SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
 
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
 from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
@@ -24,6 +23,7 @@ from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.records.row_removal import slice_ascending

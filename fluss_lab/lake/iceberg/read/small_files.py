@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import parquet_errors
 from fluss_lab.lake.iceberg.read.dead_rows import DeadRows
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.records.row_removal import boolean_array
 
 if TYPE_CHECKING:

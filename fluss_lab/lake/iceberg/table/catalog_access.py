@@ -34,7 +34,7 @@ from fluss_lab.errors import (
     TableNotFoundError,
     UnavailableError,
 )
-from fluss_lab.lake.iceberg.files.store_errors import (
+from fluss_lab.lake.iceberg.files.lake_errors import (
     REMEDY,
     UnwrittenError,
     catalog_error,

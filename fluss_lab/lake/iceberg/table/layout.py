@@ -23,13 +23,6 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, TimestamptzType
 
 from fluss_lab.errors import CorruptDataError, UnsupportedError
-from fluss_lab.lake.format_interfaces import (
-    BUCKET_COLUMN,
-    OFFSET_COLUMN,
-    SYSTEM_COLUMNS,
-    SYSTEM_FIELDS,
-    TIMESTAMP_COLUMN,
-)
 from fluss_lab.lake.iceberg.table.type_mapping import (
     arrow_field,
     arrow_ids,
@@ -39,6 +32,7 @@ from fluss_lab.lake.iceberg.table.type_mapping import (
     inner_fields,
     lake_field,
 )
+from fluss_lab.lake.system_columns import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, SYSTEM_FIELDS, TIMESTAMP_COLUMN
 from fluss_lab.model import TableInfo
 from fluss_lab.model.values.required_fields import cast_column
 

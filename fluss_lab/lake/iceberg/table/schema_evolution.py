@@ -22,9 +22,9 @@ from pyiceberg.table.update import (
 )
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.format_interfaces import BUCKET_COLUMN, SYSTEM_COLUMNS
 from fluss_lab.lake.iceberg.table.layout import LakeLayout, kept_field_ids, layout_by
 from fluss_lab.lake.iceberg.table.type_mapping import ids_of, lake_field
+from fluss_lab.lake.system_columns import BUCKET_COLUMN, SYSTEM_COLUMNS
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from fluss_lab.errors import FlussError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.file_locations import arrow_place, file_key, files_below, local_path
-from fluss_lab.lake.iceberg.files.store_errors import library_errors
+from fluss_lab.lake.iceberg.files.lake_errors import library_errors
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
 from fluss_lab.lake.iceberg.table.table_properties import LOCATION_PROPERTY, PLACES, folders_elsewhere

@@ -19,10 +19,10 @@ from pyiceberg.table import TableProperties
 from pyiceberg.types import BinaryType, StringType
 
 from fluss_lab.errors import InvalidPropertyError, UnsupportedError
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
 from fluss_lab.lake.iceberg.files.parquet_output import ParquetSettings
 from fluss_lab.lake.iceberg.table.catalog_access import IO_PROPERTY
 from fluss_lab.lake.iceberg.table.layout import FIELD_IDS_PROPERTY, FORMAT_VERSION, TABLE_ID_PROPERTY, LakeLayout
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS
 from fluss_lab.model import TableInfo
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS, LakeWriter, WriterInitContext
+from fluss_lab.lake.format_interfaces import LakeWriter, WriterInitContext
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
 from fluss_lab.lake.iceberg.files.parquet_output import (
     Encodings,
@@ -25,6 +25,7 @@ from fluss_lab.lake.iceberg.files.parquet_output import (
 )
 from fluss_lab.lake.iceberg.write.lake_write_result import IcebergWriteResult, WrittenSpan
 from fluss_lab.lake.iceberg.write.write_target import BucketTarget
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS
 from fluss_lab.model.values.required_fields import cast_column
 from fluss_lab.records import LogRecords, concat_records
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_lab.errors import CommitConflictError, CorruptDataError
-from fluss_lab.lake.format_interfaces import OFFSET_COLUMN
 from fluss_lab.lake.iceberg.files.parquet_input import opened_parquet
 from fluss_lab.lake.iceberg.table.type_mapping import FIELD_ID_KEY
+from fluss_lab.lake.system_columns import OFFSET_COLUMN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

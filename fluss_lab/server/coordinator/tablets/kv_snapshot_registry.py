@@ -23,7 +23,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator import coordinator_messages
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, TableCatalog
-from fluss_lab.storage.file_store import ObjectPath, Place, reason_of
+from fluss_lab.storage.file_store import ObjectPath, Place
+from fluss_lab.storage.store_errors import reason_of
 from fluss_lab.storage.store_location import local_place
 
 log = logging.getLogger(__name__)

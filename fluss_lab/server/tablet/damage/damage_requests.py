@@ -33,8 +33,8 @@ from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.store_view import KvImage
 from fluss_lab.server.tablet.buckets.bucket_description import damage_response
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.bucket_tiers import Bucket
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
+from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.damage.bucket_damage import (
     BucketDamage,

@@ -22,7 +22,7 @@ import msgspec
 from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.records.sealed import load_sealed, save_sealed
+from fluss_lab.records.checksummed_json import load_sealed, save_sealed
 from fluss_lab.server.tablet.buckets.bucket_folders import folder_identity
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.file_handles import HandlePool

@@ -22,7 +22,7 @@ from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model.json_codec import Forms, Whole
-from fluss_lab.records.sealed import load_sealed, save_sealed
+from fluss_lab.records.checksummed_json import load_sealed, save_sealed
 from fluss_lab.server.tablet.log.batch_admission import WriterStates
 from fluss_lab.server.tablet.log.segment import SegmentMark
 

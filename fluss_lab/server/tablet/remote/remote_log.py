@@ -21,7 +21,8 @@ from fluss_lab.server.tablet.log.segment import Segment
 from fluss_lab.server.tablet.remote import remote_manifest
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteManifest, RemoteSegment
 from fluss_lab.server.tablet.remote.segment_copy import copy_segment
-from fluss_lab.storage.file_store import ObjectExistsError, Place, reason_of
+from fluss_lab.storage.file_store import Place
+from fluss_lab.storage.store_errors import ObjectExistsError, reason_of
 from fluss_lab.storage.store_location import store_of
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from fluss_lab import files
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.model.json_codec import Whole, decode, encode
 from fluss_lab.model.names import TableBucket
+from fluss_lab.records.checksummed_json import read_sealed, seal_content
 from fluss_lab.records.remote_segment import SegmentKey
-from fluss_lab.records.sealed import read_sealed, seal_content
 from fluss_lab.storage.file_store import Place
 from fluss_lab.storage.single_writer import GuardedFile
 

@@ -26,7 +26,7 @@ from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.bucket_tiers import Bucket
+from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.requests.lookup_rows import check_columns, look_up_bucket
 
 #: Names of the columns that a full scan appends.

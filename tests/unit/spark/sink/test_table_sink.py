@@ -23,7 +23,7 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server.tablet.requests import write_payloads
-from fluss_lab.spark.sink.sink_commit import SinkCommit
+from fluss_lab.spark.sink.exactly_once_commit import SinkCommit
 from fluss_lab.spark.sink.sink_journal import SinkFolder
 from fluss_lab.spark.sink.sink_resend import distance
 from fluss_lab.spark.sink.sink_staging import StagedFile

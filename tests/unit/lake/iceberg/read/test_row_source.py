@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, StringType
 
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, UnsupportedError
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS
 from tests.unit.lake.conftest import EPOCH_MS, records
 
 pytestmark = pytest.mark.slow

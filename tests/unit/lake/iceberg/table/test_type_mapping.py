@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 
 from fluss_lab.errors import UnsupportedError
-from fluss_lab.lake.format_interfaces import SYSTEM_COLUMNS
+from fluss_lab.lake.system_columns import SYSTEM_COLUMNS
 from fluss_lab.model.bucketing import iceberg_bucket_ids
 from fluss_lab.testing.readers import duckdb_rows
 from tests.unit.lake.conftest import EPOCH_MS, records

@@ -4,7 +4,7 @@ import json
 
 from fluss_lab.errors import error_from_code
 from fluss_lab.records.batch import read_header
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.checksummed_json import seal_content, unseal_content
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from tests.unit.server.tablet.kv_kit import TABLE_ID as KEYED_ID
 from tests.unit.server.tablet.kv_kit import KvTablet, upserts

@@ -12,7 +12,7 @@ from fluss_lab.errors import (
     UnsupportedError,
     error_from_code,
 )
-from fluss_lab.records.sealed import seal_content, unseal_content
+from fluss_lab.records.checksummed_json import seal_content, unseal_content
 from fluss_lab.server.tablet.damage import log_cut
 from tests.unit.server.tablet.damage.damage_kit import (
     RECORDS,

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from fluss_lab.display.marks import INK, LAKE, LOG
-from fluss_lab.display.picture import Picture, count_axis, ink_text, key, say_nothing, swatch, time_axis, worded_axis
+from fluss_lab.display.plot_style import Picture, count_axis, ink_text, key, say_nothing, swatch, time_axis, worded_axis
 from fluss_lab.display.shown_text import ago
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model.times import format_duration, format_size

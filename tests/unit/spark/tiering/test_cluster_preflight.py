@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.client import ServerAddress
 from fluss_lab.errors import ServerUnavailableError, StorageError, UnavailableError, UnsupportedError
 from fluss_lab.lake import lake_storage
-from fluss_lab.spark.tiering.worker_preflight import (
+from fluss_lab.spark.tiering.cluster_preflight import (
     address_problems,
     check_reach,
     check_store,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fluss_lab.display.marks import INK, LAKE
-from fluss_lab.display.picture import Picture, ink_text, key, say_nothing, swatch
+from fluss_lab.display.plot_style import Picture, ink_text, key, say_nothing, swatch
 
 #: Bars of one picture: the last ones.
 _BARS_MAX: Final = 60

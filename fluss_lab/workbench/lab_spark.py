@@ -73,7 +73,7 @@ class LateExecutor:
             made.cancel()
 
 
-class Compute:
+class LabSpark:
     """Where a lab computes. Safe for threads.
 
     Args:
@@ -187,7 +187,7 @@ class Compute:
     def _prepare(self, session: SparkSession, storage: LakeStorage) -> None:
         """Do once for each Spark application what executors beside the driver's process need."""
         from fluss_lab.spark.session.worker_placement import ship_package
-        from fluss_lab.spark.tiering.worker_preflight import check_reach, check_store, shared_folders
+        from fluss_lab.spark.tiering.cluster_preflight import check_reach, check_store, shared_folders
 
         context = session.sparkContext
         checked = (str(context.applicationId), dict(storage.properties))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fluss_lab.display.picture import Picture
+from fluss_lab.display.plot_style import Picture
 from fluss_lab.lake import LakeFileInfo, LakeSnapshotInfo
 from fluss_lab.model import LakeOffset, TablePath
 from fluss_lab.tiering.round.round_report import TieringReport, TieringReports
 from fluss_lab.tiering.round.table_lag import LagSample
-from fluss_lab.workbench.cards.table_pictures import (
+from fluss_lab.workbench.cards.table_plots import (
     Band,
     _sum_bands,
     files_picture,

@@ -24,7 +24,7 @@ from fluss_lab.errors import (
     StorageError,
     TableNotFoundError,
 )
-from fluss_lab.lake.iceberg.files.store_errors import (
+from fluss_lab.lake.iceberg.files.lake_errors import (
     catalog_error,
     library_errors,
     read_error,

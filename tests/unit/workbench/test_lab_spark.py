@@ -10,7 +10,7 @@ import pytest
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.lake import lake_storage
-from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.lab_spark import LabSpark
 from tests.unit.spark.session.java_kit import WAITS, java_home
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ def connection():
 
 
 def test_executors_beside_each_other_have_pools_of_their_own(spark, storage, connection):
-    make = Compute(connection).executors(storage)
+    make = LabSpark(connection).executors(storage)
     held = [make() for _ in range(3)]
     pools = [each._pool for each in held]
     assert len(set(pools)) == 3
@@ -39,7 +39,7 @@ def test_executors_beside_each_other_have_pools_of_their_own(spark, storage, con
 
 
 def test_the_session_is_the_process_s(spark, connection):
-    compute = Compute(connection)
+    compute = LabSpark(connection)
     assert compute.session() is spark
     assert compute.session() is spark
 
@@ -49,9 +49,9 @@ def test_a_master_that_is_not_the_active_session_s_is_refused(spark):
         Connection(lambda: ServerAddress("127.0.0.1", 1, "t"), {"client.spark.master": "local[7]"}) as connection,
         pytest.raises(UnsupportedError, match=r"asked for local\[7\]"),
     ):
-        Compute(connection).session()
+        LabSpark(connection).session()
     with Connection(lambda: ServerAddress("127.0.0.1", 1, "t"), {}) as connection:
-        compute = Compute(connection)
+        compute = LabSpark(connection)
         with pytest.raises(UnsupportedError, match=r"asked for local\[8\]"):
             compute.start("local[8]", None)
         with pytest.raises(UnsupportedError, match="cannot change while it runs"):
@@ -63,12 +63,12 @@ _EXPECTED = """
 import sys, threading, types
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.model import make_descriptor
-from fluss_lab.workbench.compute import Compute
+from fluss_lab.workbench.lab_spark import LabSpark
 
 def begins(chosen, lake="true"):
     options = {} if chosen is None else {"client.spark.start-early": chosen}
     connection = Connection(lambda: ServerAddress("127.0.0.1", 1, "t"), options)
-    compute = Compute(connection)
+    compute = LabSpark(connection)
     for _ in range(2):
         compute.expect(make_descriptor({"a": "int"}, properties={"table.datalake.enabled": lake}))
     found = len([each for each in threading.enumerate() if each.name == "fluss-spark-early"])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fluss_lab.display.picture import Picture, say_nothing
+from fluss_lab.display.plot_style import Picture, say_nothing
 
 
 def test_a_picture_is_a_png_on_no_ground():
@@ -25,7 +25,7 @@ def test_a_picture_is_a_png_on_no_ground():
 def test_pyplot_does_not_know_it():
     code = (
         "import sys\n"
-        "from fluss_lab.display.picture import Picture\n"
+        "from fluss_lab.display.plot_style import Picture\n"
         "Picture(1, 'x')._repr_png_()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

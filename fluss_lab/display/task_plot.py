@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fluss_lab.display.marks import INK, LOG
-from fluss_lab.display.picture import Picture, count_axis, ink_text, say_nothing
+from fluss_lab.display.plot_style import Picture, count_axis, ink_text, say_nothing
 
 #: Bars of one picture: the last ones.
 _BARS_MAX: Final = 60

@@ -1,6 +1,6 @@
 """The picture of what tasks held."""
 
-from fluss_lab.display.task_picture import tasks_picture
+from fluss_lab.display.task_plot import tasks_picture
 
 
 def texts(picture):
