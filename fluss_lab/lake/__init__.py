@@ -17,6 +17,7 @@ from fluss_lab.lake.format_interfaces import (
     WriteTotals,
 )
 from fluss_lab.lake.format_plugin import lake_storage
+from fluss_lab.lake.lake_splits import LakeSplit, splits_from_json, splits_to_json
 from fluss_lab.lake.maintenance_interfaces import (
     CompactedFiles,
     CompactionPlan,
@@ -32,11 +33,8 @@ from fluss_lab.lake.reader_interfaces import (
     FlussLogSource,
     LakeRecordPlace,
     LakeSource,
-    LakeSplit,
     LogFiles,
     LookupContext,
-    splits_from_json,
-    splits_to_json,
 )
 from fluss_lab.lake.snapshot_summary import CommittedLakeSnapshot
 from fluss_lab.lake.system_columns import SYSTEM_COLUMNS, SYSTEM_FIELDS

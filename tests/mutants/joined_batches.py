@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 RUNS = "fluss_lab/records/batch_runs.py"
 IN_RUNS = "tests/unit/records/test_batch_runs.py"
-AHEAD = "fluss_lab/client/log/answer_ahead.py"
+AHEAD = "fluss_lab/client/log/read_ahead.py"
 LOG_READER = "fluss_lab/server/tablet/log/log_reader.py"
 IN_RANGES = "tests/unit/client/log/test_range_reader.py"
 IN_LOG = "tests/unit/server/tablet/log/test_bucket_log.py"

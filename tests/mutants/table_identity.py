@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_IDENTITY = "tests/unit/read/test_table_identity.py"
-POSITIONS = "fluss_lab/client/log/scanner_buckets.py"
+POSITIONS = "fluss_lab/client/log/fetch_buffer.py"
 
 TABLE_IDENTITY = (
     Mutant(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from fluss_lab.client.cluster.leader_requests import Attempts
+from fluss_lab.client.log.fetch_buffer import FETCHES_PER_SERVER, ScannedBucket, ScannedBuckets
 from fluss_lab.client.log.fetch_codec import FetchedBucket, FetchLimits, Projection, fetch_request, fetched_buckets
 from fluss_lab.client.log.range_reader import checked_lake_records
 from fluss_lab.client.log.remote_reader import SegmentGoneError, remote_records
-from fluss_lab.client.log.scanner_buckets import FETCHES_PER_SERVER, ScannedBucket, ScannedBuckets
 from fluss_lab.errors import (
     FlussError,
     InternalError,

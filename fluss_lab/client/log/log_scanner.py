@@ -16,10 +16,10 @@ import pyarrow as pa
 from fluss_lab.client.cluster.list_offsets import OffsetQuery, list_offsets
 from fluss_lab.client.cluster.log_damage import damage_error
 from fluss_lab.client.cluster.metadata_cache import check_table_id
+from fluss_lab.client.log.fetch_buffer import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.client.log.fetch_codec import Projection, decode_bucket
 from fluss_lab.client.log.log_fetcher import LogFetcher
 from fluss_lab.client.log.partition_discovery import PartitionDiscovery
-from fluss_lab.client.log.scanner_buckets import FetchedRecords, ScannedBucket, ScannedBuckets
 from fluss_lab.closing import Closing
 from fluss_lab.display import Grid, card, plural
 from fluss_lab.display.card import CARD_ROWS_MAX

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from fluss_lab.client.cluster.cluster_client import ClusterClient
 from fluss_lab.client.cluster.leader_requests import Attempts, BucketRequest, LeaderCall, call_leader, call_leaders
 from fluss_lab.client.cluster.log_damage import damage_error
-from fluss_lab.client.log.answer_ahead import AnswersAhead
 from fluss_lab.client.log.fetch_codec import (
     FetchedBucket,
     FetchLimits,
@@ -21,6 +20,7 @@ from fluss_lab.client.log.fetch_codec import (
     fetch_request,
     fetched_buckets,
 )
+from fluss_lab.client.log.read_ahead import AnswersAhead
 from fluss_lab.client.log.remote_reader import GoneSegments, SegmentGoneError, remote_records
 from fluss_lab.errors import (
     CorruptDataError,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
+from fluss_lab.server.coordinator.tiering.round_metrics import TieringStats
 from fluss_lab.server.coordinator.tiering.table_tiering import TableTiering, TieringState
-from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 from fluss_lab.server.server_metrics import Family, single
 
 

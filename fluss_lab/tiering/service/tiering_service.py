@@ -35,7 +35,7 @@ from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSession, TieringSourceEnumerator
 from fluss_lab.tiering.round.table_lag import TableLag, table_lag
 from fluss_lab.tiering.round.tiering_round import TieringRound
-from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableHistory, TableStatus
+from fluss_lab.tiering.service.service_status import ServiceStatus, TableHistory, TableStatus
 from fluss_lab.tiering.task.round_progress import RoundMeter, RoundState
 from fluss_lab.tiering.task.tiering_task import TieringExecutor
 

@@ -22,7 +22,8 @@ from fluss_lab.lake.iceberg.read.data_file_scan import FILES_AT_ONCE, DataFileSc
 from fluss_lab.lake.iceberg.read.dead_rows import NO_NUMBERS, DeadRows
 from fluss_lab.lake.iceberg.read.lake_table import LakeTable, LoadedTables
 from fluss_lab.lake.iceberg.table.catalog_access import CatalogAccess
-from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource, LakeSplit
+from fluss_lab.lake.lake_splits import LakeSplit
+from fluss_lab.lake.reader_interfaces import FileColumn, LakeSource
 from fluss_lab.lake.system_columns import OFFSET_COLUMN
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey

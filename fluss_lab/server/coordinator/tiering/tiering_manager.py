@@ -45,6 +45,7 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.tiering.leaving_tierers import LeavingTierers
 from fluss_lab.server.coordinator.tiering.round_history import RoundHistory
+from fluss_lab.server.coordinator.tiering.round_metrics import TieringStats
 from fluss_lab.server.coordinator.tiering.table_tiering import (
     PREDECESSORS,
     TableTiering,
@@ -53,7 +54,6 @@ from fluss_lab.server.coordinator.tiering.table_tiering import (
     write_tiering,
 )
 from fluss_lab.server.coordinator.tiering.tierer_leases import LeaseTimes, TiererLease
-from fluss_lab.server.coordinator.tiering.tiering_stats import TieringStats
 
 log = logging.getLogger(__name__)
 

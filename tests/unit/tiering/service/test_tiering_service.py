@@ -12,7 +12,7 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.round_report import TieringReport
 from fluss_lab.tiering.service import tiering_service
-from fluss_lab.tiering.service.tiering_status import ROUNDS_KEPT, ServiceStatus, TableHistory
+from fluss_lab.tiering.service.service_status import ROUNDS_KEPT, ServiceStatus, TableHistory
 from fluss_lab.tiering.task.tiering_task import parse_task
 from tests.unit.tiering.kit import TAKEOVER, Tables
 from tests.unit.tiering.service.service_kit import SOON, service_of, tiered, wait_for

@@ -23,7 +23,7 @@ from fluss_lab.tiering.round.round_report import (
     TieringReports,
 )
 from fluss_lab.tiering.round.table_lag import TableLag
-from fluss_lab.tiering.service.tiering_status import ServiceStatus, TableStatus, Throughput
+from fluss_lab.tiering.service.service_status import ServiceStatus, TableStatus, Throughput
 from fluss_lab.tiering.task.round_progress import BucketProgress, RoundState
 from fluss_lab.workbench.cards.lab_card import lab_html
 from fluss_lab.workbench.cards.listing import Listing

@@ -12,7 +12,7 @@ from pyiceberg.expressions import GreaterThanOrEqual
 from fluss_lab.errors import CorruptDataError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import splits_from_json, splits_to_json
 from fluss_lab.lake.iceberg.read.bucket_deletes import EndedCache, MergedEnds
-from fluss_lab.lake.reader_interfaces import LakeSplit
+from fluss_lab.lake.lake_splits import LakeSplit
 from fluss_lab.model.json_codec import to_plain
 from tests.unit.lake.changelogs import commit_files, state_of
 from tests.unit.lake.foreign import bare_position_deletes, equality_deletes
