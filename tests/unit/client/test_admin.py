@@ -40,7 +40,7 @@ def test_databases(connection, database):
     with pytest.raises(DatabaseNotEmptyError):
         admin.drop_database(name)
     admin.drop_database(name, cascade=True)
-    with pytest.raises(DatabaseNotFoundError):
+    with pytest.raises(DatabaseNotFoundError, match="create it, or correct its name"):
         admin.drop_database(name)
     admin.drop_database(name, if_exists=True)
     with pytest.raises(InvalidNameError):

@@ -91,7 +91,7 @@ class TableCatalog:
     def require_database(self, name: str) -> None:
         """Raise `DatabaseNotFoundError` unless it exists."""
         if not self.has_database(name):
-            raise DatabaseNotFoundError(f"database {name!r} does not exist")
+            raise DatabaseNotFoundError(f"database {name!r} does not exist; create it, or correct its name")
 
     def add_database(self, name: str, now_ms: int) -> None:
         """Add a database.
