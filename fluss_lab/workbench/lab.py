@@ -287,8 +287,9 @@ class Lab(Closing):
             columns: Only these, by their names in the table.
             rename: Names in the table by names in the source, or one name for each column of the source.
             types: Fluss types by name in the table, where they are not to be found out.
-            options: Of a CSV file ``delimiter``, ``encoding`` and ``null_values``; ``format`` where a file's name does not
-                say it; ``start_row``, for a load that ended on its way.
+            options: Of a CSV file ``delimiter``, ``encoding`` and ``null_values`` (default: what is empty and not quoted, where a
+                column is of no text also ``NA``, ``NULL`` and their like); ``format`` where a file's name does not say it;
+                ``start_row``, for a load that ended on its way.
 
         Raises:
             TableExistsError: The table is there, and `if_exists` is ``"fail"``.

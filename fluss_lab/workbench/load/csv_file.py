@@ -19,7 +19,7 @@ from fluss_lab.errors import InvalidRecordError, InvalidRequestError, InvalidSch
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition
 from fluss_lab.workbench.load.load_columns import ColumnPlan, LoadColumn, RowCount, file_error
-from fluss_lab.workbench.load.text_types import TextTypes, parsed_texts
+from fluss_lab.workbench.load.text_types import NAN, TextTypes, parsed_texts
 
 #: Bytes read at a time; no row is longer.
 _BLOCK_BYTES: Final = 4 << 20
@@ -36,14 +36,15 @@ _ROW: Final = re.compile(r"(?:CSV parse error: )?Row #(\d+): ")
 class CsvFiles:
     """Rows of CSV files with the same header. The types are those that every value has; all is read once for that.
 
-    A number with leading zeros is a text, and so are digits that no type holds exactly. An empty text is null.
+    A number with leading zeros is a text, and so are digits that no type holds exactly. Nothing between two delimiters is null, and
+    so is an empty line of a file of one column; ``""`` is an empty text, in a column of another type null.
 
     Args:
         paths: The files, in the order of their rows.
         delimiter: Between values; None: the most frequent of comma, semicolon, tab and bar in the header.
         encoding: Of the bytes.
-        null_values: Texts that are null, in columns of any type; None: the empty text, and where a column is of no text, also
-            ``NA``, ``NULL``, ``NaN`` and their like.
+        null_values: Texts that are null, in columns of any type, quoted or not; None: nothing, and where a column is of no text,
+            also ``NA``, ``NULL``, ``NaN`` and their like. ``nan``, as an export and Arrow write it, is NaN in a column of floats.
     """
 
     def __init__(
@@ -55,6 +56,9 @@ class CsvFiles:
         self._codec = _codec_of(encoding)
         self._given_nulls = null_values
         self._nulls = pa.array([*(_NULLS if null_values is None else null_values)], pa.string())
+        self._nulls_of_floats = (
+            self._nulls if null_values is not None else self._nulls.filter(pc.not_equal(self._nulls, NAN))
+        )
         head = self._head(paths[0])
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
             raise InvalidRequestError(f"delimiter: expected one character, found {delimiter!r}")
@@ -83,7 +87,7 @@ class CsvFiles:
                 if judge is None:
                     self._cast(column, batch.column(index), path, base)
                 else:
-                    judge.add(self._without_nulls(batch.column(index)))
+                    judge.add(*self._without_nulls(batch.column(index)))
         self.count.total = self.count.read
         typed = [
             c.with_type(DataType("STRING") if j is None else j.type()) for c, j in zip(columns, judges, strict=True)
@@ -114,6 +118,8 @@ class CsvFiles:
 
     def _file_blocks(self, path: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         names = [str(position) for position in range(len(self._names))]
+        # The header is left out here: where Arrow skips a row, an empty line before it is one, and otherwise none.
+        lines_before = self._lines_before_header(path) if len(names) == 1 else 0
         odd: list[Any] = []
 
         def refuse(row: Any) -> str:
@@ -127,23 +133,29 @@ class CsvFiles:
                     use_threads=False, block_size=_BLOCK_BYTES, column_names=names, encoding=self._encoding,
                 ),
                 arrow_csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse,
+                    ignore_empty_lines=len(names) > 1,
                 ),
-                arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=wanted),
+                arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), include_columns=wanted, null_values=[""],
+                    strings_can_be_null=self._given_nulls is None, quoted_strings_can_be_null=False,
+                ),
             ) as reader:  # fmt: skip
-                # The header is left out here: where Arrow skips a row, an empty line before it is one, and otherwise none.
-                header_rows = 1
+                header_rows = 1 + lines_before
                 for batch in reader:
                     yield batch.slice(header_rows)
                     header_rows = max(0, header_rows - batch.num_rows)
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise InvalidRecordError(f"{path.name}: {self._reason(error, odd)}; nothing of it was loaded") from error
+            raise InvalidRecordError(
+                f"{path.name}: {self._reason(error, odd, lines_before)}; nothing of it was loaded"
+            ) from error
 
-    def _reason(self, error: Exception, odd: list[Any]) -> str:
+    def _reason(self, error: Exception, odd: list[Any], lines_before: int = 0) -> str:
         text = str(error)
+        first = 2 + lines_before
         if odd:
             row = odd[0]
-            where = f"row {row.number - 2}" if row.number is not None else "a row"
+            where = f"row {row.number - first}" if row.number is not None else "a row"
             return (
                 f"{where} has {row.actual_columns} values, expected {row.expected_columns} (columns between "
                 f"{self._delimiter!r}): {str(row.text)[:100]!r}"
@@ -152,20 +164,23 @@ class CsvFiles:
             return f"a row is longer than {_BLOCK_BYTES >> 20} MB: is a quotation mark open?"
         if "UTF8" in text or "codec" in text:
             return f"its bytes are not {self._encoding} ({text}); say which they are, for instance encoding='latin-1'"
-        return _ROW.sub(lambda found: f"row {int(found[1]) - 2}: ", text)
+        return _ROW.sub(lambda found: f"row {int(found[1]) - first}: ", text)
 
-    def _without_nulls(self, values: pa.StringArray) -> pa.StringArray:
-        trimmed = pc.utf8_trim_whitespace(values)
-        return pc.filter(trimmed, pc.invert(pc.is_in(trimmed, self._nulls)))
+    def _without_nulls(self, values: pa.StringArray) -> tuple[pa.StringArray, bool]:
+        """Return the texts that are not null, and whether there is a ``nan`` beside them."""
+        trimmed = pc.utf8_trim_whitespace(values.drop_null())
+        has_nan = self._given_nulls is None and pc.any(pc.equal(trimmed, NAN)).as_py()
+        return pc.filter(trimmed, pc.invert(pc.is_in(trimmed, self._nulls))), bool(has_nan)
 
     def _cast(self, column: LoadColumn, values: pa.StringArray, path: Path, base: int) -> pa.Array:
         dtype = column.known_type
         try:
             if dtype.name in {"STRING", "CHAR"}:
-                nulls = self._nulls if self._given_nulls is not None else pa.array([""])
-                return column.cast(pc.if_else(pc.is_in(values, nulls), None, values), base)
+                texts = values if self._given_nulls is None else pc.if_else(pc.is_in(values, self._nulls), None, values)
+                return column.cast(texts, base)
             trimmed = pc.utf8_trim_whitespace(values)
-            present = pc.if_else(pc.is_in(trimmed, self._nulls), None, trimmed)
+            nulls = self._nulls_of_floats if dtype.name in {"FLOAT", "DOUBLE"} else self._nulls
+            present = pc.if_else(pc.is_in(trimmed, nulls), None, trimmed)
             return column.cast(parsed_texts(present, dtype, CellPosition(column.name, lambda at: base + at)), base)
         except InvalidRecordError as error:
             raise file_error(path, error) from error
@@ -211,6 +226,10 @@ class CsvFiles:
     def _text(self, path: Path) -> io.TextIOWrapper:
         encoding = "utf-8-sig" if self._codec == "utf-8" else self._codec
         return io.TextIOWrapper(pa.input_stream(str(path)), encoding=encoding, newline="")
+
+    def _lines_before_header(self, path: Path) -> int:
+        head = csv.reader(io.StringIO(self._head(path), newline=""), delimiter=self._delimiter)
+        return next((count for count, row in enumerate(head) if row), 0)
 
     def _header(self, path: Path) -> list[str]:
         rows = csv.reader(io.StringIO(self._head(path), newline=""), delimiter=self._delimiter)

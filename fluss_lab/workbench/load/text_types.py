@@ -23,6 +23,8 @@ _LONG_DIGITS: Final = r"^[+-]?[0-9]{16,}$"
 _DIGITS: Final = r"^[+-]?[0-9]+$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?$"
 _NOT_ZERO: Final = r"^[+-]?[0.]*[1-9]"
+#: What is no number, and null in a column of other values than floats and texts.
+NAN: Final = "nan"
 #: From here on a float of so many bits may stand for several whole numbers.
 FLOAT_EXACT_MAX: Final = {32: 2**24, 64: 2**53}
 #: The arrow types that texts are tried as, the narrowest first.
@@ -48,14 +50,16 @@ class TextTypes:
     def __init__(self, tried: Sequence[str] = tuple(_TRIED)) -> None:
         self._left = list(tried)
         self._is_empty = True
+        self._has_nan = False
 
     @property
     def is_text(self) -> bool:
         """Return whether it is settled that they are texts, whatever comes."""
         return not self._left
 
-    def add(self, values: pa.StringArray) -> None:
-        """Take further texts, none of which is null."""
+    def add(self, values: pa.StringArray, has_nan: bool = False) -> None:
+        """Take further texts, none of which is null; `has_nan`: there is a ``nan`` beside them, which makes floats of numbers."""
+        self._has_nan = self._has_nan or has_nan
         if not len(values) or not self._left:
             return
         self._is_empty = False
@@ -72,6 +76,8 @@ class TextTypes:
     def type(self) -> DataType:
         """Return the narrowest type of them all; of a column without values, and of any other one, text."""
         found = self._left[0] if self._left and not self._is_empty else "STRING"
+        if found == "BIGINT" and self._has_nan and "DOUBLE" in self._left:
+            found = "DOUBLE"
         return DataType(found, (6,)) if found.startswith("TIMESTAMP") else DataType(found)
 
 

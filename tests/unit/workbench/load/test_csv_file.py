@@ -57,7 +57,8 @@ def read(rows, plan=None):
         (["NA", "a"], "STRING", ["NA", "a"]),  # a text that is there stays
         (["a", ""], "STRING", ["a", None]),
         (["", ""], "STRING", [None, None]),
-        (["nan", "inf"], "DOUBLE", [None, float("inf")]),
+        (["NaN", "inf"], "DOUBLE", [None, float("inf")]),
+        (["2013-01-01", "nan"], "DATE", [dt.date(2013, 1, 1), None]),
         (["1e400", "1"], "STRING", ["1e400", "1"]),  # no float is near it
         (["-1e400"], "STRING", ["-1e400"]),
         (["1e-400", "0.0"], "STRING", ["1e-400", "0.0"]),
@@ -102,10 +103,24 @@ def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
         ("\ufeff\na,b\n1,2\n", [{"a": 1, "b": 2}]),
         ("\ra,b\r1,2\r", [{"a": 1, "b": 2}]),
         ("a\n1\n", [{"a": 1}]),
+        ("\n\na\n1\n\n3\n\n", [{"a": 1}, {"a": None}, {"a": 3}, {"a": None}]),
+        ("\r\na\r\n\r\nx\r\n", [{"a": None}, {"a": "x"}]),
+        ('a\n""\n\n', [{"a": ""}, {"a": None}]),
+        ('a,b\n"",1\n,""\n', [{"a": "", "b": 1}, {"a": None, "b": None}]),
     ],
 )
 def test_files_as_programs_write_them(tmp_path, text, rows):
     assert read(source(tmp_path, text))[1] == rows
+
+
+def test_a_nan_makes_floats_of_numbers_and_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 16)
+    for values in (["1", "nan", ""], ["nan", "1.5", ""], ["1", "2", "3", "4", "nan"], ["nan", "inf", "-inf"]):
+        types, rows = read(source(tmp_path, "k,v\n" + "".join(f"x,{value}\n" for value in values)))
+        assert types[1] == "DOUBLE"
+        assert [str(row["v"]) for row in rows] == [str(float(value)) if value else "None" for value in values]
+    types, rows = read(source(tmp_path, "k,v\nx,nan\n"), ColumnPlan(types={"v": DataType.parse("BIGINT")}))
+    assert (types[1], rows[0]["v"]) == ("BIGINT", None)
 
 
 def test_compressed_other_bytes_and_nulls_of_ones_own(tmp_path):
@@ -125,6 +140,7 @@ def test_compressed_other_bytes_and_nulls_of_ones_own(tmp_path):
         ("a,b\n1,2\n1,2,3\n", InvalidRecordError, "row 1 has 3 values, expected 2 (columns between ',')"),
         ("a,b\n1\n", InvalidRecordError, "row 0 has 1 values, expected 2"),
         ("\n\na,b\n1,2\n\n1,2,3\n", InvalidRecordError, "row 1 has 3 values, expected 2"),
+        ("\n\na\n1\n\n1,2\n", InvalidRecordError, "row 2 has 2 values, expected 1"),
         ('a,b\n1,2\n1,"2\n3,4\n', InvalidRecordError, "a quotation mark is opened and not closed"),
         (b"a,b\n1,\xff\n", InvalidRecordError, "encoding='latin-1'"),
         (b"a,\xff\n1,2\n", InvalidRecordError, "encoding='latin-1'"),

@@ -107,8 +107,8 @@ def _rounded(value: float, dtype: DataType) -> Any:
 
 def _of_text(way: str, text: str, dtype: DataType) -> list[Any]:
     if dtype.name in {"STRING", "CHAR"}:
-        return [plain(text or None) if way == "csv" else plain(text)]
-    if way == "csv" and text.strip() in _CSV_NULLS:
+        return [plain(text)]
+    if way == "csv" and text.strip() in _CSV_NULLS - ({"nan"} if dtype.name in {"FLOAT", "DOUBLE"} else set()):
         return [None]
     if dtype.name in {"BYTES", "BINARY"}:
         return [("bytes", text.encode()), ("bytes", text.strip().encode())]
