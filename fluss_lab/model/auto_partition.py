@@ -130,8 +130,9 @@ class AutoPartition:
             month += 1
         try:
             begin = datetime(year, month, day, tzinfo=self.zone)
-            if self.unit == "hour":
-                return int(begin.replace(hour=hour).timestamp() * 1000) + units * _HOUR_MS
+            if self.unit == "hour":  # it ends by the clock: where that is put back, it is two hours long
+                end = begin.replace(hour=hour) + timedelta(hours=1)
+                return int(end.timestamp() * 1000) + self.retention * _HOUR_MS
             return int((begin + timedelta(days=units if self.unit == "day" else 0)).timestamp() * 1000)
         except (ValueError, OverflowError):
             return now_ms

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from pyarrow import json as arrow_json
 from fluss_lab.errors import InvalidError, InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, first_failing
+from fluss_lab.workbench.load.json_floats import has_float_texts, mixed_paths, number_paths, with_floats
 from fluss_lab.workbench.load.json_nesting import ROW_NESTING_MAX, row_nested_too_deeply
 from fluss_lab.workbench.load.json_values import (
     FoundTypes,
@@ -58,6 +59,30 @@ class _Chunk:
         Raises:
             InvalidRecordError: A row is none, or not of the types; the text names it.
         """
+        paths = {path for field in schema or () for path in number_paths(field.name, field.type)}
+        return replace(self, data=with_floats(self.data, paths))._parse(schema)
+
+    def parse_any(self, found: FoundTypes) -> pa.Table:
+        """Return the rows in the types that they have; texts like ``NaN`` are numbers where all else is, here or in what was found before.
+
+        Raises:
+            InvalidRecordError: A row is none, or a column has values of types that no type has together.
+        """
+        if not has_float_texts(self.data):
+            return self._parse(None)
+        known = replace(self, data=with_floats(self.data, found.numbers()))
+        try:
+            return known._parse(None)
+        except InvalidRecordError:
+            try:
+                paths = mixed_paths(json_rows(known.data))
+            except ValueError:  # no JSON
+                paths = set()
+            if not paths:
+                raise
+        return replace(known, data=with_floats(known.data, paths))._parse(None)
+
+    def _parse(self, schema: pa.Schema | None) -> pa.Table:
         try:
             return _parse(self.data, schema)
         except (pa.ArrowException, OSError) as error:
@@ -90,7 +115,8 @@ def _parse(data: bytes, schema: pa.Schema | None) -> pa.Table:
 class JsonFiles:
     """Rows of JSON files. Columns are the keys of all objects; what an object does not have is null. All is read once for that.
 
-    Texts that are times become times if all of a column are.
+    Texts that are times become times if all of a column are. The texts ``NaN``, ``Infinity`` and ``-Infinity`` are numbers in a column
+    of floats, and where all other values are numbers.
 
     Args:
         paths: The files, in the order of their rows.
@@ -109,7 +135,7 @@ class JsonFiles:
         """Read all rows; return the columns with the types that all values have."""
         found = FoundTypes()
         for chunk in self._chunks():
-            if texts := found.add(chunk.parse(None), chunk.path.name, chunk.base):
+            if texts := found.add(chunk.parse_any(found), chunk.path.name, chunk.base):
                 found.add_texts(chunk.parse(texts))
         self.count.total = self.count.read
         if not found.names:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, value_text
+from fluss_lab.workbench.load.json_floats import are_float_texts, number_paths
 from fluss_lab.workbench.load.load_columns import LoadColumn
 from fluss_lab.workbench.load.text_types import (
     FLOAT_EXACT_MAX,
@@ -38,6 +39,8 @@ _SIGNS: Final = bytes(
     for each in range(256)
 )
 _WIDE_PRECISION: Final = 76
+#: Stands for texts like ``NaN`` alone, before it is known whether there are numbers or other texts beside them: JSON has no such type.
+_FLOAT_TEXTS: Final = pa.float16()
 #: In a path, between a list and its elements.
 _ELEMENT: Final = "element"
 
@@ -62,6 +65,10 @@ class FoundTypes:
         """Return the names of the columns found so far."""
         return list(self._types)
 
+    def numbers(self) -> set[tuple[str, ...]]:
+        """Return the paths at which there are numbers so far."""
+        return {path for name, found in self._types.items() for path in number_paths(name, found)}
+
     def add(self, table: pa.Table, title: str, row: int) -> pa.Schema:
         """Take rows as Arrow finds their types; return which columns `add_texts` wants, in the types that it wants.
 
@@ -71,8 +78,9 @@ class FoundTypes:
         wanted = []
         for field in table.schema:
             plain = _untimed_type(field.type)
-            before = self._types.get(field.name, plain)
-            self._types[field.name] = _join_types(before, plain, f"{title}: column {field.name!r}", row)
+            settled = _settled_type(plain, table.column(field.name))
+            before = self._types.get(field.name, settled)
+            self._types[field.name] = _join_types(before, settled, f"{title}: column {field.name!r}", row)
             leaves = list(_leaves(field.name, table.column(field.name)))
             if any(_has_large(leaf) for _, leaf in leaves):
                 self.large.add(field.name)
@@ -100,7 +108,7 @@ class FoundTypes:
         return self._timed_type(name, self._types[name])
 
     def _timed_type(self, path: str, found: pa.DataType) -> pa.DataType:
-        if pa.types.is_null(found):
+        if pa.types.is_null(found) or found.equals(_FLOAT_TEXTS):
             return pa.string()
         if pa.types.is_string(found) and path in self._texts:
             return self._texts[path].type().arrow()
@@ -122,8 +130,13 @@ def _join_types(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa
         return one
     if types.is_null(one):
         return other
-    kinds = {str(one), str(other)}
-    if kinds == {"int64", "double"}:
+    one, other = (
+        pa.string() if each.equals(_FLOAT_TEXTS) and not _is_number(beside) else each
+        for each, beside in ((one, other), (other, one))
+    )
+    if one.equals(other):
+        return one
+    if _is_number(one) and _is_number(other):
         return pa.float64()
     if types.is_list(one) and types.is_list(other):
         return pa.list_(_join_types(one.value_type, other.value_type, what, row))
@@ -137,6 +150,10 @@ def _join_types(one: pa.DataType, other: pa.DataType, what: str, row: int) -> pa
     )
 
 
+def _is_number(found: pa.DataType) -> bool:
+    return bool(pa.types.is_int64(found) or pa.types.is_float64(found) or found.equals(_FLOAT_TEXTS))
+
+
 def _untimed_type(found: pa.DataType) -> pa.DataType:
     """Return a type that Arrow found with texts for what it takes for times."""
     if pa.types.is_timestamp(found):
@@ -146,6 +163,16 @@ def _untimed_type(found: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(found):
         return pa.struct([(field.name, _untimed_type(field.type)) for field in found])
     return found
+
+
+def _settled_type(found: pa.DataType, values: pa.ChunkedArray) -> pa.DataType:
+    """Return a type with `_FLOAT_TEXTS` where all texts are such as other parts of the file may have with numbers."""
+    if pa.types.is_list(found):
+        return pa.list_(_settled_type(found.value_type, pc.list_flatten(values)))
+    if pa.types.is_struct(found):
+        pairs = zip(found, values.flatten(), strict=True)
+        return pa.struct([(field.name, _settled_type(field.type, inner)) for field, inner in pairs])
+    return _FLOAT_TEXTS if pa.types.is_string(values.type) and are_float_texts(values) else found
 
 
 def _leaves(path: str, values: pa.ChunkedArray) -> Iterator[tuple[str, pa.ChunkedArray]]:

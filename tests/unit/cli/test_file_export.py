@@ -14,6 +14,7 @@ from pyarrow import csv, parquet
 from fluss_lab.cli.file_export import check_target, export_format, export_rows
 from fluss_lab.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, StorageError
 from fluss_lab.workbench.load.csv_file import CsvFiles
+from fluss_lab.workbench.load.json_file import JsonFiles
 from fluss_lab.workbench.load.load_columns import ColumnPlan
 
 TABLE = pa.table(
@@ -83,14 +84,18 @@ def test_csv(tmp_path):
     assert found.select(["i", "f", "s", "q", "day"]).equals(TABLE.select(["i", "f", "s", "q", "day"]))
 
 
+@pytest.mark.parametrize(
+    "read", [lambda at: CsvFiles([at / "csv"], None, "utf-8", None), lambda at: JsonFiles([at / "json"])]
+)
 @pytest.mark.parametrize("shown", [["f", "s"], ["f"], ["s"]])
-def test_a_csv_is_loaded_back(tmp_path, shown):
+def test_texts_and_floats_are_loaded_back(tmp_path, read, shown):
     texts = ["", None, "", "nan", "NULL", " x ", 'a"b,\nc', "\r", None]
     floats = [math.inf, -math.inf, -0.0, 5e-324, 2.0, None, 1.0, None, None]
     # A NaN is not equal to itself, so it is compared by its text.
     table = pa.table({"f": [*floats, math.nan], "s": [*texts, None]}).select(shown)
-    export_rows(Rows(table), tmp_path / "x.csv", "csv")
-    source = CsvFiles([tmp_path / "x.csv"], None, "utf-8", None)
+    for name in ("csv", "json"):
+        export_rows(Rows(table), tmp_path / name, name)
+    source = read(tmp_path)
     columns = source.examine(ColumnPlan())
     found = pa.Table.from_batches(source.batches(columns))
     assert str(found.to_pylist()) == str(table.to_pylist())

@@ -63,6 +63,42 @@ def test_types_are_those_of_all_blocks(tmp_path, monkeypatch):
     assert [rows[0]["t"], rows[50]["i"], rows[51]["l"]] == ["2013-01-01", 0.5, ["a"]]
 
 
+@pytest.mark.parametrize("block", [7, 1 << 20])
+@pytest.mark.parametrize(
+    ("values", "type", "wanted"),
+    [
+        ([1.5, "NaN", "Infinity", "-Infinity", None], "DOUBLE", "[1.5, nan, inf, -inf, None]"),
+        (["NaN", 1], "DOUBLE", "[nan, 1.0]"),
+        (["NaN", None, "Infinity"], "STRING", "['NaN', None, 'Infinity']"),
+        (["NaN", "NaN", "x"], "STRING", "['NaN', 'NaN', 'x']"),
+        (["NaN", "2013-01-01"], "STRING", "['NaN', '2013-01-01']"),
+        ([["NaN", None], [1], []], "ARRAY<DOUBLE>", "[[nan, None], [1.0], []]"),
+        ([{"x": "NaN"}, None, {"x": 2}], "ROW<x DOUBLE>", "[{'x': nan}, None, {'x': 2.0}]"),
+    ],
+)
+def test_what_json_has_no_numbers_for_is_a_number_beside_numbers(tmp_path, monkeypatch, values, type, wanted, block):
+    monkeypatch.setattr(json_file, "_BLOCK_BYTES", block)
+    text = "\n".join(json.dumps({"v": value, "s": '"NaN"'}) for value in values)
+    types, rows = read(source(tmp_path, text))
+    assert (types["v"], str([row["v"] for row in rows])) == (type, wanted)
+    assert {row["s"] for row in rows} == {'"NaN"'}
+
+
+def test_a_float_column_takes_the_texts_and_keeps_the_digits_of_others(tmp_path):
+    digits = "12345678901234567890.123456789012345678"
+    text = f'{{"v": "NaN", "d": {digits}, "s": "\\u00e9"}}\n{{"v": "-Infinity", "d": 1, "s": "NaN"}}\n'
+    types = {"v": DataType.parse("FLOAT"), "d": DataType.parse("DECIMAL(38,18)")}
+    rows = read(source(tmp_path, text), ColumnPlan(types=types))[1]
+    assert str([row["v"] for row in rows]) == "[nan, -inf]"
+    assert (rows[0]["d"], rows[0]["s"]) == (Decimal(digits), "é")
+    for lines, words in (
+        ('{"v": 1, "v": 2}\n{"v": "NaN"}\n', "specified twice"), ('{"v": 1}\n{"v": "NaN"\n', "in row 1"),
+        ('{"v": 1}\n{"v": "NaN"}\n{"v": "x"}\n', "row 1"), ('{"v": "NaN"}\n{"v": true}', "string before row 1 and bool after"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidError, match=words):
+            source(tmp_path, lines).examine(ColumnPlan())
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

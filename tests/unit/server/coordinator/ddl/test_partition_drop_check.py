@@ -128,6 +128,13 @@ def test_since_when_a_partition_is_past_keeping(unit):
         assert auto.is_past(name, since_ms), (unit, zone)
 
 
+def test_an_hour_that_the_clocks_have_twice_is_past_keeping_when_both_are():
+    auto = AutoPartition.of(("p",), options(num_retention=1, time_unit="hour", time_zone="Europe/Berlin"))
+    for name in ("2014102601", "2014102602", "2014102603", "2014033001", "2014033003", "2014123123"):
+        since_ms = auto.past_since(name, START_MS)
+        assert [auto.is_past(name, since_ms - 1), auto.is_past(name, since_ms)] == [False, True], name
+
+
 # -- no record comes in between ------------------------------------------------------------------------------------------
 
 
