@@ -31,11 +31,14 @@ class FileColumn:
             reader that looks up statistics by name be given a filter on it.
         inner_named: Whether every file that has it calls the fields within it, at any depth, by their own names: only then may
             a reader that finds these by name read it.
+        own_typed: Whether every file that has it holds it, and what is within, in the table's own types: others wrote wider ones, if
+            they widened it. Only then may a reader that does not make them narrow again read it.
     """
 
     field_id: int
     named: bool
     inner_named: bool = True
+    own_typed: bool = True
 
 
 class LakeSource(ABC):

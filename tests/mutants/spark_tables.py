@@ -24,6 +24,15 @@ IN_TASK_LAKE = "tests/unit/spark/source/test_task_lake.py"
 #: nothing.
 SPARK_TABLES = (
     Mutant(
+        "wider_types_of_others_taken_for_ones_own", "P4", "fluss_lab/lake/iceberg/read/lake_table.py",
+        "        if theirs != field.field_type:\n",
+        "        if theirs == field.field_id:\n",
+        (
+            "tests/unit/lake/iceberg/commit/test_foreign_schemas.py::"
+            "test_what_others_widened_is_not_for_readers_of_the_tables_own_types",
+        ),
+    ),
+    Mutant(
         "catalog_secrets_sent_to_tasks", "P10", PINNED,
         "    return file_properties({key: str(value) for key, value in lake.io.properties.items()})\n",
         "    return {key: str(value) for key, value in lake.io.properties.items()}\n",

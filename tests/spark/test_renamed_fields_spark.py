@@ -1,8 +1,9 @@
-"""Fields within columns that another engine calls otherwise: Spark finds them in files by name, so others read such files for it."""
+"""Columns that another engine widened, and fields within them that it calls otherwise: others than Spark's own reader read such files."""
 
 import random
 
 import pytest
+from pyiceberg.types import LongType
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
@@ -16,11 +17,11 @@ from tests.unit.read.kit import OPTIONS
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = {"id": "int not null", "s": "row<a int, b string>", "l": "array<row<x int, y string>>"}
+COLUMNS = {"id": "int not null", "s": "row<a int, b string>", "l": "array<row<x int, y string>>", "n": "int"}
 
 
 def row(number: int) -> dict:
-    return {"id": number, "s": {"a": number, "b": f"b{number}"}, "l": [{"x": number, "y": "y"}]}
+    return {"id": number, "s": {"a": number, "b": f"b{number}"}, "l": [{"x": number, "y": "y"}], "n": -number}
 
 
 @pytest.mark.parametrize("kind", ["log", "keyed"])
@@ -54,6 +55,7 @@ def test_renamed_fields_of_files_that_others_wrote_are_found(spark, tmp_path, ki
             update.rename_column(("s", "a"), "a1").rename_column(("s", "b"), "a").rename_column(
                 ("l", "element", "x"), "z"
             )
+            update.update_column("n", LongType())
         foreign.compact(load_table(connection, path), random.Random(0))
         write(10)
         tier()
@@ -63,9 +65,12 @@ def test_renamed_fields_of_files_that_others_wrote_are_found(spark, tmp_path, ki
         assert sorted(reader.scan().to_arrow().to_pylist(), key=lambda each: each["id"]) == expected
         frames = [scan_to_spark(spark, reader.scan()), scan_to_spark(spark, reader.scan(where="s.a < 100"))]
         for frame in [*frames, changelog_to_spark(spark, reader.changelog())]:
-            found = frame.select("id", "s", "l").toArrow().to_pylist()
+            found = frame.select(*COLUMNS).toArrow().to_pylist()
             assert sorted(found, key=lambda each: each["id"]) == expected
-        # What nobody renamed is the JVM's to read.
+        # Seen: Spark's PARQUET_COLUMN_DATA_TYPE_MISMATCH, of a column that somebody had widened.
+        narrow = scan_to_spark(spark, reader.scan(["n"], where="n < 0"))
+        assert sorted(narrow.toArrow().column("n").to_pylist()) == sorted(-number for number in range(1, 30))
+        # What nobody changed is the JVM's to read.
         assert "BatchScan" not in scan_to_spark(spark, reader.scan(["id"]))._jdf.queryExecution().toString()
 
 

@@ -59,14 +59,14 @@ def file_fields(source: TableSource, schema: T.StructType, *, in_lake: bool = Tr
 
 
 def finds_fields(source: TableSource, names: Sequence[str]) -> bool:
-    """Return whether Spark's reader finds what is within columns in the lake's files: that it finds by name.
+    """Return whether Spark's reader finds columns in the lake's files: what is within them, by name, and all in the table's own types.
 
     Args:
         source: The table, with rows in the lake.
         names: The columns.
     """
     known = source.lake_source.file_columns()
-    return all(known[name].inner_named for name in names if name in known)
+    return all(known[name].inner_named and known[name].own_typed for name in names if name in known)
 
 
 def _misleads(dtype: T.DataType) -> bool:

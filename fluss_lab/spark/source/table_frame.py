@@ -354,7 +354,7 @@ def _is_in_files(source: TableSource) -> bool:
 
 
 def _is_found(source: TableSource, plan: Plan, names: Sequence[str]) -> bool:
-    """Return whether Spark's own reader finds columns of a log table in the files of a plan."""
+    """Return whether Spark's own reader finds columns of a log table, in their types, in the files of a plan."""
     return not any(part.splits for part in plan.parts) or finds_fields(source, names)
 
 

@@ -223,7 +223,10 @@ class LakeTable:
         for field in columns.layout.schema.fields:
             others = {pair for pair in known if pair[0] == field.field_id or pair[1].lower() == field.name.lower()}
             is_named = others <= {(field.field_id, field.name)}
-            found[field.name] = FileColumn(field.field_id, is_named, _is_inner_named(field, lake.metadata.schemas))
+            schemas = lake.metadata.schemas
+            found[field.name] = FileColumn(
+                field.field_id, is_named, _is_inner_named(field, schemas), _is_own_typed(field, schemas)
+            )
         return found
 
     def pinned_properties(self, snapshot_id: int) -> dict[str, str] | None:
@@ -311,3 +314,18 @@ def _is_inner_named(field: NestedField, schemas: Sequence[LakeSchema]) -> bool:
         ):
             return False
     return all(_is_inner_named(each, schemas) for each in inner)
+
+
+def _is_own_typed(field: NestedField, schemas: Sequence[LakeSchema]) -> bool:
+    """Return whether no schema of a table has a column, or a field within it, in another type."""
+    inner = inner_fields(field.field_type)
+    if inner:
+        return all(_is_own_typed(each, schemas) for each in inner)
+    for schema in schemas:
+        try:
+            theirs = schema.find_field(field.field_id).field_type
+        except ValueError:
+            continue  # of before it was added
+        if theirs != field.field_type:
+            return False
+    return True

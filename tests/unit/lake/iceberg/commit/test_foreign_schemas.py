@@ -322,6 +322,24 @@ def test_fields_that_others_write_otherwise_are_not_found_by_name(lake):
     assert named() & {"s", "l", "m", "p"} == set()
 
 
+def test_what_others_widened_is_not_for_readers_of_the_tables_own_types(lake):
+    info = lake.table({"i": "int", "s": "row<a int, b float>", "l": "array<decimal(4,2)>", "n": "int", "t": "tinyint"})
+
+    def widened() -> set[str]:
+        columns = lake.storage.create_lake_source(info).file_columns()
+        return {name for name, found in columns.items() if not found.own_typed}
+
+    assert widened() == set()
+    with lake.load(info).update_schema() as update:
+        update.update_column("i", LongType()).update_column(("s", "b"), DoubleType())
+    assert widened() == {"i", "s"}
+    with lake.load(info).update_schema() as update:
+        update.update_column(("l", "element"), DecimalType(9, 2)).rename_column("n", "m").update_column(
+            "t", doc="short"
+        )
+    assert widened() == {"i", "s", "l"}
+
+
 def test_an_equality_delete_with_keys_beyond_the_type_is_named(lake):
     from tests.unit.lake.foreign import equality_deletes
 
