@@ -86,12 +86,12 @@ class NotebookParameter:
     name: str
     type: str
     default: Any
-    low: float | None = None
-    high: float | None = None
+    low: int | float | None = None
+    high: int | float | None = None
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        limits = f", {self.low:g} to {self.high:g}" if self.low is not None and self.high is not None else ""
+        limits = f", {self._range}" if self.low is not None and self.high is not None else ""
         choices = f", one of {', '.join(self.choices)}" if self.choices else ""
         return f"{self.name}: {self.type}{limits}{choices}"
 
@@ -110,15 +110,33 @@ class NotebookParameter:
         test = _type_test(ast.parse(self.type, mode="eval").body)
         if test is None or not test(plain):
             raise InvalidRequestError(f"parameter {self.name}: expected {self.type}, found {_short_text(value)}")
-        if not self._is_in_range(plain):
-            raise InvalidRequestError(
-                f"parameter {self.name}: expected {self.low:g} to {self.high:g}, found {_short_text(value)}"
-            )
-        if self.choices and plain is not None and not self._is_choice(plain):
-            raise InvalidRequestError(
-                f"parameter {self.name}: expected one of {', '.join(self.choices)}, found {_short_text(value)}"
-            )
+        if (allowed := self._passed_limit(plain)) is not None:
+            raise InvalidRequestError(f"parameter {self.name}: expected {allowed}, found {_short_text(value)}")
         return plain
+
+    def check_default(self) -> None:
+        """Check that the notebook's own value is within its own limits: it counts where none is given.
+
+        Raises:
+            InvalidRequestError: It is not.
+        """
+        if (allowed := self._passed_limit(_as_lists(self.default))) is not None:
+            raise InvalidRequestError(
+                f"parameter {self.name}: its default is {_short_text(self.default)}, and its comment says {allowed}: give a value, or "
+                "mend the notebook"
+            )
+
+    def _passed_limit(self, value: Any) -> str | None:
+        """Return the limit that a value is outside of, in words; None: it is within."""
+        if not self._is_in_range(value):
+            return self._range
+        if self.choices and value is not None and not self._is_choice(value):
+            return f"one of {', '.join(self.choices)}"
+        return None
+
+    @property
+    def _range(self) -> str:
+        return f"{_number_text(self.low)} to {_number_text(self.high)}"
 
     def _is_in_range(self, value: Any) -> bool:
         if isinstance(value, list):
@@ -194,6 +212,9 @@ def check_parameters(notebook: Notebook, values: Mapping[str, Any]) -> dict[str,
                 f"notebook {notebook.path.name}: {_short_text(name)} is no parameter of it; {listed}"
             )
         found[name] = known[name].check(value)
+    for parameter in known.values():
+        if parameter.name not in found:
+            parameter.check_default()
     if (length := len(json.dumps(found))) > VALUES_LENGTH_MAX:
         raise InvalidRequestError(
             f"notebook {notebook.path.name}: parameters of {length:,} characters as JSON, expected at most "
@@ -249,10 +270,26 @@ def _parameter(
         name,
         kind,
         default,
-        low=float(ranged[1]) if ranged else None,
-        high=float(ranged[2]) if ranged else None,
+        low=_number(ranged[1]) if ranged else None,
+        high=_number(ranged[2]) if ranged else None,
         choices=tuple(each.strip("\"'") for each in re.findall(_CHOICE, chosen[1])) if chosen else (),
     )
+
+
+def _number(text: str) -> int | float:
+    """Return the number of a comment; whole ones exactly, as floats are not beyond 2**53."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _number_text(number: float | None) -> str:
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _literal(text: str) -> Any:

@@ -52,6 +52,18 @@ _GIVEN = (
         (f"{IN_PARAMETERS}::test_a_tag_before_the_cell_of_parameters_is_refused",),
     ),
     Mutant(
+        "defaults_out_of_their_own_range", "P11", PARAMETERS,
+        "            parameter.check_default()\n",
+        "            pass\n",
+        (f"{IN_PARAMETERS}::test_a_default_outside_of_its_own_limits_is_refused_where_it_would_count",),
+    ),
+    Mutant(
+        "limits_of_parameters_as_floats", "P11", PARAMETERS,
+        "        return int(text)\n    except ValueError:\n",
+        "        return float(text)\n    except ValueError:\n",
+        (f"{IN_PARAMETERS}::test_limits_are_exact_and_shown_in_full",),
+    ),
+    Mutant(
         "parameters_out_of_range", "P8", PARAMETERS,
         " or self.low <= value <= self.high\n",
         " or self.low <= self.high\n",
@@ -59,8 +71,8 @@ _GIVEN = (
     ),
     Mutant(
         "parameters_of_any_choice", "P8", PARAMETERS,
-        " and plain is not None and not self._is_choice(plain):\n",
-        " and plain is None and not self._is_choice(plain):\n",
+        " and value is not None and not self._is_choice(value):\n",
+        " and value is None and not self._is_choice(value):\n",
         (f"{IN_PARAMETERS}::test_choices_are_values_of_the_type",),
     ),
     Mutant(

@@ -101,6 +101,38 @@ def test_types_ranges_and_defaults_come_from_the_cell(notebook):
 
 
 @pytest.mark.parametrize(
+    ("line", "shown", "fits", "not_"),
+    [
+        ("x: int = 7  # 1 to 1_000_000", "1 to 1000000", 1_000_000, 1_000_001),
+        ("x: int = 7  # 0 to 9007199254740993", "0 to 9007199254740993", 2**53 + 1, 2**53 + 2),
+        ("x: float = 1  # 0.0 to 1e7", "0 to 10000000", 9_999_999.5, 10_000_001),
+        ("x: float = 0.5  # .25 to 0.75", "0.25 to 0.75", 0.75, 0.7500001),
+    ],
+)
+def test_limits_are_exact_and_shown_in_full(tmp_path, line, shown, fits, not_):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", line))
+    assert str(notebook_parameters(notebook)["x"]).endswith(f", {shown}")
+    assert check_parameters(notebook, {"x": fits}) == {"x": fits}
+    with pytest.raises(InvalidRequestError, match=f"parameter x: expected {shown}, found {not_}"):
+        check_parameters(notebook, {"x": not_})
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "limit", "fits"),
+    [
+        ("x: int = 500  # 1 to 365", "500", "1 to 365", 365),
+        ("x: str = 'outer'  # one of inner, left", "'outer'", "one of inner, left", "left"),
+        ("x: list[int] = (1, 9)  # 1 to 5", r"\(1, 9\)", "1 to 5", [1]),
+    ],
+)
+def test_a_default_outside_of_its_own_limits_is_refused_where_it_would_count(tmp_path, line, found, limit, fits):
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", line))
+    with pytest.raises(InvalidRequestError, match=f"parameter x: its default is {found}, and its comment says {limit}"):
+        check_parameters(notebook, {})
+    assert check_parameters(notebook, {"x": fits}) == {"x": fits}
+
+
+@pytest.mark.parametrize(
     ("name", "value", "plain"),
     [
         ("table", "a.b", "a.b"), ("table", 'x"\n\'\\', 'x"\n\'\\'), ("table", Path("a/b"), "a/b"), ("days", 1, 1), ("days", 365, 365),
