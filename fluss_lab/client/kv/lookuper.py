@@ -236,6 +236,7 @@ class Lookuper(Closing):
         keys_max = KEYS_PER_CALL
         while True:
             if self._closed:
+                self._connection.check_open(str(attempts.what))
                 raise InvalidRequestError(f"{attempts.what}: the lookuper is closed; open a new one")
             parts = list(self._parts(asked, call.key_columns, keys_max))
             if not parts:
@@ -297,6 +298,7 @@ class Lookuper(Closing):
         with Held():
             with self._starting:
                 if self._closed:
+                    self._connection.check_open(f"lookup in {self._info.path}")
                     raise InvalidRequestError(f"lookup in {self._info.path}: the lookuper is closed; open a new one")
                 if self._pool is None:
                     self._pool = WorkPool(CALLS_AT_ONCE, f"lookup-{self._info.path}")

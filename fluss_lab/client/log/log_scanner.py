@@ -273,6 +273,7 @@ class LogScanner(Closing):
             TableNotFoundError, PartitionNotFoundError: A subscribed bucket was dropped.
             ServerUnavailableError: No server answered for ``client.request-timeout``; polling on tries on.
             InvalidRequestError: Nothing is subscribed, or the scanner is closed.
+            ConnectionClosedError: The connection was closed.
         """
         self._check_open()
         if not self._positions.all() and self._discovery is None:
@@ -338,6 +339,8 @@ class LogScanner(Closing):
                 "open a new one here, from `positions()` there"
             )
         if self._closing.is_set():
+            # With its connection: of that no new one can be opened.
+            self._connection.check_open(f"scan of {self._info.path}")
             raise InvalidRequestError(f"scan of {self._info.path}: the scanner is closed; open a new one")
 
     def _partition(self, name: str | None) -> PartitionInfo | None:

@@ -319,6 +319,7 @@ class TableWriter:
         """
         self._check_process()
         if self._closed:
+            self._connection.check_open(self._what)
             raise InvalidRequestError(f"{self._what}: the writer is closed; open a new one")
         if raises_failure and (error := self._accumulator.take_failure()) is not None:
             raise type(error)(f"{error}; that was an earlier call: of this one nothing was sent")

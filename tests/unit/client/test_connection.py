@@ -140,6 +140,22 @@ def test_close_ends_calls_that_wait():
     assert "closed" in repr(connection)
 
 
+def test_what_a_closed_connection_ended_says_so(stranger, make_table):
+    """Asked to open a new scanner a person was led to one that could not be opened."""
+    log, keyed = make_table(), make_table({"id": "int"}, name="k", primary_key=["id"])
+    scanner, writer, lookuper = (
+        stranger.log_scanner(log.path), stranger.append_writer(log.path), stranger.lookuper(keyed.path)
+    )  # fmt: skip
+    scanner.subscribe_from_beginning(0)
+    writer.append([{"id": 1}])
+    lookuper.lookup({"id": 1})
+    stranger.close()
+    rows = [{"id": 1}]
+    for call in (lambda: scanner.poll(0), lambda: writer.append(rows), lambda: lookuper.lookup({"id": 1})):
+        with pytest.raises(ConnectionClosedError, match=r"open it again \(Lab.open, Lab.connect\)"):
+            call()
+
+
 def test_bucket_leaders_are_learnt_from_a_table_seen_once(connection, make_table):
     info = make_table(buckets=2)
     bucket = TableBucket(info.table_id, None, 1)
