@@ -32,6 +32,7 @@ from fluss_lab.lake.reader_interfaces import FlussLogSource, LakeSource
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.config.lake_options import file_properties
 from fluss_lab.model.json_codec import to_plain
+from fluss_lab.model.named_paths import check_working_directory
 
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache
@@ -121,24 +122,28 @@ class IcebergLakeStorage(
 
     def create_lake_catalog(self) -> LakeCatalog:
         """Return the catalog of lake tables."""
+        check_working_directory(f"lake catalog {self._access.name!r}")
         from fluss_lab.lake.iceberg.catalog import IcebergLakeCatalog
 
         return IcebergLakeCatalog(self._access, self._entry_cache())
 
     def create_lake_source(self, table: TableInfo) -> LakeSource:
         """Return a reader of a table's rows."""
+        check_working_directory(f"lake table {table.path}")
         from fluss_lab.lake.iceberg.read.row_source import IcebergLakeSource
 
         return IcebergLakeSource(self._access, self._entry_cache(), table, self._ended_cache(), self._loaded_tables())
 
     def create_fluss_log_source(self, table: TableInfo) -> FlussLogSource:
         """Return the log of a table as the lake holds it."""
+        check_working_directory(f"lake table {table.path}")
         from fluss_lab.lake.iceberg.read.lake_log import IcebergFlussLogSource
 
         return IcebergFlussLogSource(self._access, self._entry_cache(), table, self._loaded_tables())
 
     def create_lake_maintenance(self, table: TableInfo, clock: Clock | None = None) -> LakeMaintenance:
         """Return the maintenance of a table."""
+        check_working_directory(f"lake table {table.path}")
         from fluss_lab.lake.iceberg.maintenance.iceberg_maintenance import IcebergLakeMaintenance
 
         return IcebergLakeMaintenance(self._access, self._entry_cache(), table, clock)

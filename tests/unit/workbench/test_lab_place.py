@@ -1,9 +1,13 @@
 """Where a lab is: what a person gives that names no place is refused at once, and nothing is made."""
 
+import os
+
 import pytest
 
 import fluss_lab as fl
-from fluss_lab.errors import InvalidRequestError, JavaNotFoundError
+from fluss_lab.errors import InvalidRequestError, JavaNotFoundError, StorageError
+from fluss_lab.lake.iceberg import IcebergLakeStorage
+from fluss_lab.server.server_options import default_lake_options
 from fluss_lab.spark.session.java_home import find_java
 
 
@@ -30,3 +34,9 @@ def test_where_the_working_directory_was_removed_a_lab_is_opened_by_its_path(tmp
         assert "the working directory of this process was removed" in java["found"]
         with pytest.raises(JavaNotFoundError, match="the working directory of this process was removed"):
             find_java()
+        lab.create_database("d")
+        # The server stands there too; what pyiceberg finds no settings in was called damaged, and to be restored.
+        with pytest.raises(StorageError, match=r"the working directory of process \d+ was removed.* fluss-lab down"):
+            lab.create_table("d.t", {"id": "bigint"}, properties={"table.datalake.enabled": True})
+        with pytest.raises(StorageError, match=f"the working directory of process {os.getpid()} was removed"):
+            IcebergLakeStorage(default_lake_options(tmp_path)).access.catalog()

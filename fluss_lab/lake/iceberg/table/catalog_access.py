@@ -49,6 +49,7 @@ from fluss_lab.lake.iceberg.table.round_tables import RoundTables
 from fluss_lab.model import TablePath
 from fluss_lab.model.config.lake_options import FORMAT_DEFAULT, LAKE_PREFIX
 from fluss_lab.model.config.option_secrets import conceal, secrets_among, secrets_pattern
+from fluss_lab.model.named_paths import check_working_directory
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -156,6 +157,7 @@ class CatalogAccess:
         with self._lock:
             if self._catalog is None:
                 what = f"lake catalog {self.name!r}"
+                check_working_directory(what)
                 try:
                     self._catalog = self._ask(lambda: _load(self.name, self.properties), what, sent=False)
                 except (ValueError, TypeError, KeyError) as error:
@@ -274,6 +276,7 @@ class CatalogAccess:
         try:
             return self.call(what, lambda catalog: catalog.load_table(identifier(path)))
         except FileNotFoundError as error:
+            check_working_directory(what)
             raise CorruptDataError(f"{what}: the file of its metadata is missing: {error}; {REMEDY}") from error
         except (ValueError, EOFError, zlib.error, ValidationError) as error:
             raise CorruptDataError(
