@@ -448,13 +448,14 @@ class Lab(Closing):
                 `spark`.
 
         Raises:
-            InvalidRequestError: A read point of a table that the statement does not name.
+            InvalidRequestError: There is no statement, or a read point is of a table that it does not name.
             UnsupportedError: The statement writes to a table of the lab; the text names how to.
             InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
-        from fluss_lab.spark.source.spark_sql import checked_session, run_statement
+        from fluss_lab.spark.source.spark_sql import check_statement, checked_session, run_statement
 
+        check_statement(text)
         session = self.spark if session is None else self._register(checked_session(session))
         return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
 

@@ -45,11 +45,24 @@ _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _FIRST_PART: Final = re.compile(
     rf"(?:{_SPACE}\()*{_SPACE}(?P<part>(?P<name>`(?:[^`]|``)*`|[^.`\s()/-]+){_SPACE}\.)", re.DOTALL
 )
+#: Possessive: of a text with a statement behind comments no other way to read these is tried.
+_NO_STATEMENT: Final = re.compile(r"(?:\s|;|/\*.*?\*/|--[^\n]*)*+", re.DOTALL)
 _SAMPLE: Final = re.compile(rf"{_SPACE}TABLESAMPLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _REPEATABLE: Final = re.compile(rf"{_SPACE}REPEATABLE{_SPACE}\(", re.IGNORECASE | re.DOTALL)
 _TABLE_STATEMENT: Final = re.compile(rf"\bTABLE{_SPACE}$", re.IGNORECASE | re.DOTALL)
 #: Statements that keep the text of the query for later, so that what it names must stay.
 _KEEPS_TEXT: Final = re.compile(r"View|CacheTable")
+
+
+def check_statement(text: str) -> None:
+    """Check that a text has a statement in it, beside spaces, comments and semicolons.
+
+    Raises:
+        InvalidRequestError: It has none: of that Spark's parser says "unexpected ';'" or "unexpected end of input".
+    """
+    if _NO_STATEMENT.fullmatch(text):
+        shown = text if len(text) <= 60 else text[:60] + "..."
+        raise InvalidRequestError(f"Lab.sql: expected a SQL statement, found {shown!r}")
 
 
 def checked_session(session: object) -> SparkSession:
