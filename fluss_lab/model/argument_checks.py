@@ -136,7 +136,7 @@ def _checking(what: str, function: Any, arguments: Mapping[str, _Argument]) -> A
     placed = [(each.position, each.plain, each.check) for each in named.values() if each.position < code.co_argcount]
     others = arguments["**"].check if "**" in arguments else None
     takes_others = bool(code.co_flags & 0x08)
-    known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    by_name = frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -146,16 +146,16 @@ def _checking(what: str, function: Any, arguments: Mapping[str, _Argument]) -> A
                 break
             if type(args[at]) not in plain:
                 args = (*args[:at], check(args[at]), *args[at + 1 :])
-        if takes_others and (twice := kwargs.keys() & code.co_varnames[: min(count, code.co_argcount)]):
+        if takes_others and (twice := by_name & kwargs.keys() & {*code.co_varnames[: min(count, code.co_argcount)]}):
             raise InvalidRequestError(
                 f"{what}: {min(twice)!r} is an argument of the call itself, and given twice, by its place and by its name; expected other "
                 "names here"
             )
         for name, value in kwargs.items():
-            if (argument := named.get(name)) is not None:
-                if type(value) not in argument.plain:
+            if name in by_name:
+                if (argument := named.get(name)) is not None and type(value) not in argument.plain:
                     kwargs[name] = argument.check(value)
-            elif others is not None and name not in known:
+            elif others is not None:
                 kwargs[name] = others(value)
         return function(*args, **kwargs)
 

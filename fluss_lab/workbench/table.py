@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.client import AppendWriter, LogScanner, Lookuper, UpsertWriter, WriteResult
 from fluss_lab.display import Waiting
+from fluss_lab.errors import InvalidPartitionError
 from fluss_lab.model import TableDescriptor, TableInfo, TablePath
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import Moment
@@ -108,23 +109,32 @@ class Table:
         """
         return sorted(partition.name for partition in self.lab.connection.admin().partitions(self.path))
 
-    def add_partition(self, *, if_not_exists: bool = False, **values: str) -> None:
+    def add_partition(
+        self, partition: Mapping[str, str] | None = None, /, *, if_not_exists: bool = False, **values: str
+    ) -> None:
         """Create the partition with these column values.
+
+        Args:
+            partition: Values of the partition columns as a dict: of columns that are called as arguments here are, too.
+            if_not_exists: Whether it may be there already.
+            values: Of the partition columns.
 
         Raises:
             InvalidPartitionError: Values of other columns, or that cannot be.
             PartitionExistsError: It exists, and `if_not_exists` is false.
         """
-        self.lab.connection.admin().create_partition(self.path, values, if_not_exists)
+        self.lab.connection.admin().create_partition(self.path, self._partition(partition, values), if_not_exists)
 
     def drop_partition(
-        self, *, lake: bool = False, discard_untiered: bool = False, if_exists: bool = False, **values: str
-    ) -> None:
+        self, partition: Mapping[str, str] | None = None, /, *, lake: bool = False, discard_untiered: bool = False,
+        if_exists: bool = False, **values: str,
+    ) -> None:  # fmt: skip
         """Drop a partition from the cluster; the lake keeps what it holds of it, and its name stays taken.
 
         With ``lake=True`` the lake's rows go too, also those of a partition dropped before; the name is free again then.
 
         Args:
+            partition: As `add_partition` has it.
             lake: Whether the lake's rows go too.
             discard_untiered: Whether records that the lake does not hold may be lost. Reads then go on with what the lake
                 holds, of a primary-key table the rows as they were when they were tiered.
@@ -136,8 +146,13 @@ class Table:
             UntieredRecordsError: The lake does not hold all of it: tier the table first. Nothing was dropped.
         """
         self.lab.connection.admin().drop_partition(
-            self.path, values, if_exists, lake=lake, discard_untiered=discard_untiered
+            self.path, self._partition(partition, values), if_exists, lake=lake, discard_untiered=discard_untiered
         )
+
+    def _partition(self, partition: Mapping[str, str] | None, values: Mapping[str, str]) -> dict[str, str]:
+        if twice := (partition or {}).keys() & values.keys():
+            raise InvalidPartitionError(f"{self.path}: expected one value of {min(twice)}, found two")
+        return {**(partition or {}), **values}
 
     def alter(
         self,

@@ -45,6 +45,10 @@ class Subject:
     def values(self, **values: str) -> dict[str, str]:
         return values
 
+    def placed(self, first: Mapping[str, str] | None = None, /, *, flag: bool = False, **others: str) -> Any:
+        """Return what was given."""
+        return first, flag, others
+
     def _inner(self, count: int) -> int:
         return count
 
@@ -126,6 +130,20 @@ def test_a_name_that_the_call_has_itself_is_none_of_the_others():
             InvalidRequestError, match=f"Subject.take_others: '{name}' is an argument of the call itself"
         ):
             subject.take_others("x", **{name: 3})
+
+
+def test_what_is_given_by_its_place_alone_leaves_its_name_to_the_others():
+    subject = Subject()
+    assert subject.placed({"flag": "x"}, flag=True, self="a", first="b") == (
+        {"flag": "x"},
+        True,
+        {"self": "a", "first": "b"},
+    )
+    for wrong in ("x", {"a": 1}):
+        with pytest.raises(InvalidRequestError, match=r"Subject\.placed: first: expected a dict"):
+            subject.placed(wrong)
+    with pytest.raises(InvalidRequestError, match=r"Subject\.placed: others"):
+        subject.placed(first=1)
 
 
 def test_half_of_a_character_makes_a_text_none_and_a_text_of_numpy_is_python_s():

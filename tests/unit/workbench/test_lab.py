@@ -58,6 +58,12 @@ def test_a_table_that_cannot_be_is_not_made(lab, path, arguments, error):
     assert lab.tables("shop") == before
 
 
+@pytest.mark.parametrize("text", ["", " ;\n;", "-- only a comment", "/* one */ ; -- and another\n"])
+def test_a_text_without_a_statement_is_refused_before_spark_starts(lab, text):
+    with pytest.raises(errors.InvalidRequestError, match=r"Lab\.sql: expected a SQL statement, found "):
+        lab.sql(text)
+
+
 def test_what_is_not_there_is_said(lab):
     with pytest.raises(errors.TableNotFoundError, match=r"shop\.none"):
         lab.table("shop.none")
@@ -85,6 +91,20 @@ def test_a_table_describes_itself(table):
     assert "table.log.ttl" not in table.descriptor.properties
     table.drop_partition(month="2013-05")
     assert table.partitions() == []
+
+
+def test_partition_columns_called_as_arguments_are_given_as_a_dict(lab):
+    columns = {"id": "bigint", "lake": "string", "self": "string", "day": "string"}
+    table = lab.create_table("shop.odd", columns, partitioned_by=["lake", "self", "day"])
+    table.add_partition({"lake": "a", "self": "b"}, day="c")
+    table.add_partition({"lake": "a", "self": "b", "day": "c"}, if_not_exists=True)
+    with pytest.raises(errors.InvalidPartitionError, match=r"shop\.odd: expected one value of day, found two"):
+        table.drop_partition({"lake": "a", "self": "b", "day": "c"}, day="c")
+    (name,) = table.partitions()
+    assert name == "a$b$c"
+    table.drop_partition({"lake": "a", "self": "b", "day": "c"}, lake=True)
+    assert table.partitions() == []
+    lab.drop_table("shop.odd")
 
 
 def test_buckets_say_where_each_part_of_them_begins(table):
