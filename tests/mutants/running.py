@@ -62,6 +62,12 @@ RUNNING = (
         ("tests/unit/spark/session/test_worker_placement.py::test_workers_of_another_release_are_refused",),
     ),
     Mutant(
+        "spark_started_where_a_variable_says", "P10", "fluss_lab/spark/session/jvm_surroundings.py",
+        "    return [*kept, \"--master\", master,",
+        "    return [*words[:at], *words[at:]] if kept else [*kept, \"--master\", master,",
+        ("tests/unit/spark/session/test_jvm_surroundings.py::test_a_person_s_arguments_are_kept_and_say_not_where_spark_runs",),
+    ),
+    Mutant(
         "jvm_started_by_a_fork", "P6", "fluss_lab/spark/session/jvm_launch.py",
         "start_new_session=True",
         "preexec_fn=lambda: None",
@@ -147,7 +153,7 @@ RUNNING = (
     ),
     Mutant(
         "early_spark_of_other_arguments", "P10", "fluss_lab/spark/session/spark_session.py",
-        "    return _ARGUMENTS in os.environ or ",
+        "    return ARGUMENTS in os.environ or ",
         "    return ",
         (f"{IN_EARLY}::test_it_is_gone_with_the_last_that_may_need_it",),
     ),

@@ -50,6 +50,8 @@ def main(folder: str) -> int:
         archive.draft() as path,
         tempfile.TemporaryDirectory(prefix="fluss_lab-spark-") as scratch,
     ):
+        # Of this process and its JVM: what they leave when they are killed goes with the folder.
+        tempfile.tempdir = scratch
         ends = _end_with(sys.stdin.fileno(), archive, path, Path(scratch))
         try:
             _make(archive, path, Path(scratch))
@@ -73,7 +75,7 @@ def _make(archive: ClassArchive, path: Path, scratch: Path) -> None:
 def _start(archive: ClassArchive, path: Path, scratch: Path) -> SparkSession:
     placement = SparkPlacement(_MASTER, {}, scratch)
     given = os.environ.get(OPTIONS_VARIABLE, "")
-    options = f'{given} -XX:ArchiveClassesAtExit="{path}" -Xlog:disable -Djava.io.tmpdir="{scratch}"'.strip()
+    options = f'{given} -XX:ArchiveClassesAtExit="{path}" -Xlog:disable'.strip()
     environment = placement.environment() | {"SPARK_HOME": str(archive.home), OPTIONS_VARIABLE: options}
     settings = placement.settings() | {
         "spark.master": _MASTER,

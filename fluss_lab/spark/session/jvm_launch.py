@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fluss_lab.errors import UnavailableError
 from fluss_lab.interrupts import Held
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, archive_of
+from fluss_lab.spark.session.jvm_surroundings import decisive_variables, submit_arguments
 from fluss_lab.spark.session.worker_placement import spark_home
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 
 #: A JVM is there in 2 s on an idle machine, in 45 s on one with ten times the load that it can bear.
 START_TIMEOUT_S: Final = 300.0
-#: Of what a JVM that ended said: so many lines are in the error.
+#: Of what a JVM that ended said: so many lines are in the error, and as many of the first ones, where a usage or a trace follows.
 _LINES_MAX: Final = 20
+_FIRST_LINES_MAX: Final = 2
 _LINE_LENGTH_MAX: Final = 500
 #: How long the rest of what it said, or its end, may take.
 _TAIL_TIMEOUT_S: Final = 5.0
@@ -78,7 +79,8 @@ def start_session(
         jvm: One that was launched with these already, to be used if pyspark has none.
 
     Raises:
-        UnavailableError: The JVM ended twice, or did not answer in `START_TIMEOUT_S`.
+        UnavailableError: The JVM ended twice, or while its session was made, or did not answer in `START_TIMEOUT_S`.
+        InvalidPropertyError: The arguments for ``spark-submit`` in the environment cannot be used.
     """
     if not has_jvm():
         jvm = jvm or _start(settings, environment)
@@ -87,7 +89,17 @@ def start_session(
     with _environment(environment):
         if SparkContext._gateway is None and jvm is not None:
             _connect(jvm)
-        return _session(settings)
+        try:
+            return _session(settings)
+        except Exception as error:
+            if _answers(gateway := SparkContext._gateway):
+                raise
+            _forget_gateway()
+            code = getattr(getattr(gateway, "proc", None), "returncode", None)
+            raise UnavailableError(
+                f"Spark's JVM ended{'' if code is None else f' with {code}'} while its session was made; what it said is on standard "
+                f"error.{decisive_variables(os.environ)}"
+            ) from error
 
 
 def has_jvm() -> bool:
@@ -140,7 +152,7 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str | None]) -
         ear.close()
         raise UnavailableError(
             f"Spark's JVM {ended} while it started, twice. Is there memory left (spark.driver.memory), and may this user "
-            f"start another process? It said:\n{ear.last()}"
+            f"start another process?{decisive_variables(os.environ)} It said:\n{ear.last()}"
         ) from None
     finally:
         ear.close()
@@ -170,7 +182,7 @@ def launch(
     command = [str(Path(variables.get("SPARK_HOME") or spark_home() or "") / "bin" / "spark-submit")]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
-    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    command += submit_arguments(os.environ, settings)
     with tempfile.TemporaryDirectory(prefix="fluss_lab-jvm-") as folder:
         address = Path(folder) / "connection"
         variables["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
@@ -343,6 +355,7 @@ class Ear:
         self._target = target
         self._lock = threading.Lock()
         self._is_silent = is_silent
+        self._first: list[bytes] = []
         self._lines: deque[bytes] = deque(maxlen=_LINES_MAX)
         self._thread = threading.Thread(target=self._listen, args=(reading,), name="fluss-spark-output", daemon=True)
         self._thread.start()
@@ -361,15 +374,20 @@ class Ear:
                 self._pass_on(line)
 
     def last(self) -> str:
-        """Return the last lines, once the JVM has ended."""
+        """Return the last lines, once the JVM has ended; and the first ones, where these are not among them."""
         self._thread.join(_TAIL_TIMEOUT_S)
-        lines = [line.decode(errors="replace").rstrip()[:_LINE_LENGTH_MAX] for line in self._lines]
+        last = list(self._lines)
+        is_cut = len(last) == _LINES_MAX and self._first != last[: len(self._first)]
+        said = [*self._first, b"...", *last[_FIRST_LINES_MAX:]] if is_cut else last
+        lines = [line.decode(errors="replace").rstrip()[:_LINE_LENGTH_MAX] for line in said]
         return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
     def _listen(self, reading: int) -> None:
         with os.fdopen(reading, "rb") as pipe:
             for line in pipe:
                 with self._lock:
+                    if len(self._first) < _FIRST_LINES_MAX:
+                        self._first.append(line)
                     self._lines.append(line)
                     if not self._is_silent:
                         self._pass_on(line)

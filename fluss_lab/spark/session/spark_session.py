@@ -20,6 +20,7 @@ from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
 from fluss_lab.spark.session.frame_interrupts import cancel_stopped_fetches
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
+from fluss_lab.spark.session.jvm_surroundings import ARGUMENTS, check_local_dirs
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
 from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Whether each thread of Python has a thread of the JVM: pyspark's default, and what an early start expects.
-_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _PINNED: Final = "PYSPARK_PIN_THREAD"
 #: All cores, each task up to three times: plain ``local[*]`` never tries a failed task again.
 DEFAULT_MASTER = "local[*,3]"
@@ -105,7 +105,7 @@ def begin_session(
 
 
 def _is_configured_otherwise() -> bool:
-    return _ARGUMENTS in os.environ or os.environ.get(_PINNED, "true").lower() != "true"
+    return ARGUMENTS in os.environ or os.environ.get(_PINNED, "true").lower() != "true"
 
 
 def leave_session(owner: object) -> None:
@@ -188,11 +188,13 @@ def session_plan(
 
     Raises:
         JavaNotFoundError: There is no Java 17 or newer.
+        StorageError: None of Spark's folders for files on this machine can be written.
     """
     placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported
     settings = _STATIC | _RUNTIME
     if runs_here(master):
+        check_local_dirs(os.environ, asked)
         settings |= {"spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS_A_CORE * (os.cpu_count() or 1))}
     settings |= placement.settings()
     return settings | {"spark.master": master, "spark.app.name": app_name}, environment

@@ -29,6 +29,7 @@ from fluss_lab.files import write_atomic
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, takes_archive
 from fluss_lab.spark.session.java_home import JavaHome, find_java
+from fluss_lab.spark.session.jvm_surroundings import temp_options
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -227,14 +228,20 @@ class SparkPlacement:
     def _local_settings(self) -> dict[str, str]:
         log_settings = Path(str(resources.files("fluss_lab.spark").joinpath("log4j2.properties")))
         folder = self._given or self._scratch()
+        temporary = temp_options(os.environ)
+        # Its executors are on this machine, and of this user.
+        beside = (
+            {"spark.executor.defaultJavaOptions": " ".join(temporary)} if _LOCAL_CLUSTER.fullmatch(self._master) else {}
+        )
         return {
+            **beside,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
             # As a URI: the launcher splits options at spaces.
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
             # Before a person's own options, which win.
-            "spark.driver.defaultJavaOptions": " ".join(_COMPILER),
+            "spark.driver.defaultJavaOptions": " ".join((*_COMPILER, *temporary)),
         }
 
     def _shipped_settings(self) -> dict[str, str]:

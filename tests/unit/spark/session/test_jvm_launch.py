@@ -12,7 +12,7 @@ import pytest
 
 from fluss_lab.spark.session.class_archive import ClassArchive
 from fluss_lab.spark.session.java_home import find_java
-from fluss_lab.spark.session.jvm_launch import launch
+from fluss_lab.spark.session.jvm_launch import Ear, launch
 from fluss_lab.spark.session.worker_placement import SparkPlacement, spark_home
 from fluss_lab.testing import wait_until
 from tests.unit.spark.session.java_kit import WAITS, java_home, lives, pids
@@ -69,6 +69,18 @@ subprocess.run(["true"], preexec_fn=lambda: None)
 print(forked.exists())
 """
 
+_ENDS = """
+from fluss_lab.errors import UnavailableError
+from fluss_lab.spark.session.jvm_launch import start_session
+from fluss_lab.spark.session.spark_session import session_plan, spark_session
+settings, environment = session_plan("a", "local[1]", {}, None)
+try:
+    start_session({**settings, "spark.local.dir": "/proc/none"}, environment)
+except UnavailableError as error:
+    assert "while its session was made; what it said is on standard error" in str(error), error
+    print(spark_session(master="local[1]").range(3).count())
+"""
+
 
 def start(folder, failures, archived=False):
     """Start Spark in a process of its own with a Java that fails so often; return what it said, and each call of that Java.
@@ -95,7 +107,8 @@ def start(folder, failures, archived=False):
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob("fluss_lab-jvm-*"))
     assert not archived or archive is None or archive.options() is None
-    return done, starts.read_text().splitlines()
+    # The maker of the archive starts one of its own, in the background.
+    return done, [each for each in starts.read_text().splitlines() if "fluss_lab-class-archive" not in each]
 
 
 @pytest.mark.parametrize("begin", ["", "early.start(); is_paused.wait()"], ids=["behind", "before"])
@@ -125,6 +138,15 @@ def test_an_interrupt_ends_the_jvm_that_starts(tmp_path):
         signal.signal(signal.SIGINT, before)
 
 
+def test_of_what_a_jvm_said_the_first_lines_are_kept_with_the_last(capfd):
+    for count, first in ((3, [0, 1, 2]), (20, list(range(20))), (90, [0, 1, "...", *range(72, 90)])):
+        ear = Ear(2)
+        os.write(ear.descriptor, b"".join(b"%d\n" % number for number in range(count)))
+        ear.close()
+        assert ear.last().split() == [str(each) for each in first]
+    assert len(capfd.readouterr().err.split()) == 113
+
+
 @pytest.mark.slow
 def test_a_jvm_that_ends_twice_is_an_error_with_what_it_said(tmp_path):
     done, starts = start(tmp_path, failures=9, archived=True)
@@ -135,6 +157,14 @@ def test_a_jvm_that_ends_twice_is_an_error_with_what_it_said(tmp_path):
     assert ["SharedArchiveFile" in each for each in starts] == [has_archive, False]
     assert "no memory" in done.stderr
     assert (forked, control) == ("False", "True"), "the JVM was started by a fork that runs handlers"
+
+
+@pytest.mark.campaign
+def test_a_jvm_that_ends_while_its_session_is_made_is_an_error_of_ours(tmp_path):
+    """A local folder that cannot be written ends it by `System.exit`, and py4j called that a refused connection."""
+    done = subprocess.run([sys.executable, "-c", _ENDS], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert "Failed to create" in done.stderr
 
 
 @pytest.mark.campaign

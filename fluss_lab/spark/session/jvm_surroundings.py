@@ -1,0 +1,151 @@
+"""What a JVM of Spark's takes over from the environment: arguments, and folders for files. Read and checked before it starts."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from fluss_lab.errors import InvalidPropertyError, StorageError
+from fluss_lab.spark.session.user_cache import check_private, private_caches
+
+log = logging.getLogger(__name__)
+
+#: Where a person has arguments of ``spark-submit`` for pyspark; and the last of them, by which that knows what to start.
+ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_SHELL: Final = "pyspark-shell"
+#: Of ``spark-submit``: say where Spark runs, which a lab says itself.
+_PLACES: Final = ("--master", "--deploy-mode", "--remote")
+#: What else decides how a JVM starts.
+_DECISIVE: Final = (
+    ARGUMENTS,
+    "SPARK_CONF_DIR",
+    "SPARK_SUBMIT_OPTS",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+)
+_LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+_LOCAL_DIR: Final = "spark.local.dir"
+#: Where a JVM puts temporary files, whatever TMPDIR says.
+_JVM_DEFAULT: Final = Path("/tmp")  # noqa: S108  # that is where it does
+_TEMP_OPTION: Final = "java.io.tmpdir"
+_NO_EXECUTION: Final = getattr(os, "ST_NOEXEC", 0)
+
+
+def submit_arguments(env: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
+    """Return what follows a start's own settings on the command line of ``spark-submit``: a person's arguments, and what to start.
+
+    A master among them is not used: the settings say where Spark runs.
+
+    Args:
+        env: The environment.
+        settings: Of the start, ``spark.master`` among them.
+
+    Raises:
+        InvalidPropertyError: They cannot be read, or start something else than pyspark.
+    """
+    try:
+        words = shlex.split(env.get(ARGUMENTS, _SHELL))
+    except ValueError as error:
+        raise InvalidPropertyError(f"{ARGUMENTS}: it cannot be read as words of a shell: {error}") from error
+    if _SHELL not in words:
+        raise InvalidPropertyError(
+            f"{ARGUMENTS}: expected options of spark-submit and then {_SHELL}, as '--conf a=b {_SHELL}', found {env[ARGUMENTS][:200]!r}"
+        )
+    at, master = words.index(_SHELL), settings.get("spark.master", "")
+    kept = list(_without_places(words[:at], master))
+    # Behind theirs: the last one counts.
+    return [*kept, "--master", master, "--deploy-mode", "client", "--conf", f"spark.master={master}", *words[at:]]
+
+
+def _without_places(words: list[str], master: str) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        name, sign, value = word.partition("=")
+        if name not in _PLACES:
+            yield word
+            continue
+        value = value if sign else next(rest, "")
+        if value not in {master, "client"}:
+            log.warning(
+                "%s has %s %s, which is not used: Spark starts as %s; lab.start_spark(master) or client.spark.master says otherwise",
+                ARGUMENTS, name, value, master,
+            )  # fmt: skip
+
+
+def check_local_dirs(env: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    """Check that Spark on this machine has a folder for what does not fit into memory: without, its JVM ends without an error.
+
+    Like Spark, this makes them where they are not there.
+
+    Raises:
+        StorageError: Folders are named, and none of them can be written.
+    """
+    name, value = next(
+        ((name, where[name]) for name, where in ((_LOCAL_DIRS, env), (_LOCAL_DIR, settings)) if name in where), ("", "")
+    )
+    reasons = []
+    for place in filter(None, value.split(",")):
+        try:
+            Path(place).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=place):
+                return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+    if reasons:
+        raise StorageError(
+            f"{name}: Spark can write no folder of it ({'; '.join(reasons)}); name one that it can, or unset it"
+        )
+
+
+def temp_options(env: Mapping[str, str]) -> list[str]:
+    """Return the options by which a JVM puts temporary files where this process does; none where it does so anyway.
+
+    Where no programs may be run from there (``noexec``), which JVMs load parts of compression from, it is a folder of the user's
+    cache, which goes with this process. What a person says in the environment is left alone.
+    """
+    if any(_TEMP_OPTION in env.get(name, "") for name in _DECISIVE):
+        return []
+    folder = Path(tempfile.gettempdir()).absolute()
+    if not _runs_programs(folder):
+        folder = next(_spare_folders(env), folder)
+    text = str(folder)
+    if folder == _JVM_DEFAULT or not (text.isascii() and text.isprintable()):
+        return []
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return [f'"-D{_TEMP_OPTION}={escaped}"']
+
+
+def _spare_folders(env: Mapping[str, str]) -> Iterator[Path]:
+    for base in private_caches(env):
+        try:
+            base.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check_private(base)
+            if not _runs_programs(base):
+                continue
+            folder = Path(tempfile.mkdtemp(prefix="jvm-", dir=base))
+        except OSError as error:
+            log.info("no temporary files of Spark's in %s: %s", base, error)
+            continue
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+
+
+def _runs_programs(folder: Path) -> bool:
+    try:
+        return not os.statvfs(folder).f_flag & _NO_EXECUTION
+    except OSError:
+        return True  # what is wrong with it is said where it is used
+
+
+def decisive_variables(env: Mapping[str, str]) -> str:
+    """Return, as the end of an error, which variables decided how a JVM started; empty without any."""
+    found = [name for name in _DECISIVE if env.get(name)]
+    return f" Of the environment it took over {', '.join(found)}: are they right?" if found else ""

@@ -1,0 +1,83 @@
+"""What a JVM of Spark's takes over from the environment: what cannot be is refused before it starts, by name."""
+
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fluss_lab.errors import InvalidPropertyError, StorageError
+from fluss_lab.spark.session.jvm_surroundings import (
+    check_local_dirs,
+    decisive_variables,
+    submit_arguments,
+    temp_options,
+)
+
+SETTINGS = {"spark.master": "local[2]"}
+PLACE = ["--master", "local[2]", "--deploy-mode", "client", "--conf", "spark.master=local[2]"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "said"),
+    [
+        ("--conf a=b --jars 'x y.jar' pyspark-shell rest", ["--conf", "a=b", "--jars", "x y.jar"], ""),
+        ("--master yarn --conf a=b pyspark-shell rest", ["--conf", "a=b"], "--master yarn, which is not used"),
+        ("--deploy-mode=cluster --remote sc://h pyspark-shell rest", [], "--remote sc://h, which is not used"),
+        ("--master local[2] --deploy-mode client pyspark-shell rest", [], ""),
+    ],
+)
+def test_a_person_s_arguments_are_kept_and_say_not_where_spark_runs(given, kept, said, caplog):
+    assert submit_arguments({"PYSPARK_SUBMIT_ARGS": given}, SETTINGS) == [*kept, *PLACE, "pyspark-shell", "rest"]
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+
+
+def test_arguments_that_start_no_pyspark_are_refused():
+    assert submit_arguments({}, SETTINGS) == [*PLACE, "pyspark-shell"]
+    for wrong in ("", "--conf a=b", "--conf 'a=b pyspark-shell"):
+        with pytest.raises(InvalidPropertyError, match="PYSPARK_SUBMIT_ARGS: "):
+            submit_arguments({"PYSPARK_SUBMIT_ARGS": wrong}, SETTINGS)
+
+
+def test_one_of_spark_s_folders_for_files_can_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    bad, good = str(tmp_path / "file" / "x"), str(tmp_path / "made" / "here")
+    check_local_dirs({}, {})
+    check_local_dirs({"SPARK_LOCAL_DIRS": f"{bad},{good}"}, {"spark.local.dir": bad})
+    assert Path(good).is_dir()
+    assert not list(Path(good).iterdir())
+    for env, settings in (({"SPARK_LOCAL_DIRS": bad}, {"spark.local.dir": good}), ({}, {"spark.local.dir": bad})):
+        name = "SPARK_LOCAL_DIRS" if env else "spark.local.dir"
+        with pytest.raises(StorageError, match=f"{name}: Spark can write no folder of it .*Not a directory.*unset it"):
+            check_local_dirs(env, settings)
+
+
+def test_a_jvm_puts_temporary_files_where_python_does(tmp_path, monkeypatch):
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for folder, expected in (
+        ("/tmp", []),
+        (tmp_path / 'a "b', [f'"-Djava.io.tmpdir={tmp_path}/a \\"b"']),
+        ("/\u00e9", []),
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        assert temp_options(cache) == expected
+        for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "PYSPARK_SUBMIT_ARGS"):
+            assert temp_options({**cache, name: "-Djava.io.tmpdir=/x"}) == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_from_which_no_programs_run_is_left_for_one_of_the_cache(tmp_path, monkeypatch):
+    flags = {tmp_path / "tmp": os.ST_NOEXEC}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags.get(path, 0)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (option,) = temp_options({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    folder = Path(option.strip('"').partition("=")[2])
+    assert folder.parent == tmp_path / "cache" / "fluss_lab"
+    assert folder.is_dir()
+
+
+def test_an_error_names_what_decided_how_the_jvm_started():
+    assert decisive_variables({"HOME": "x", "JDK_JAVA_OPTIONS": ""}) == ""
+    assert "SPARK_CONF_DIR, JAVA_TOOL_OPTIONS" in decisive_variables({"JAVA_TOOL_OPTIONS": "-X", "SPARK_CONF_DIR": "c"})
