@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import PathFinder
@@ -32,6 +33,8 @@ _WARM = (
     "fluss_lab.spark.log_task",
 )
 
+#: How Python speaks of a file that was opened by its descriptor, or a socket in the user's folder, and not closed.
+UNCLOSED: Final = r"unclosed (file <_io\.Buffered(Reader|Writer) name=\d+>|<socket\.socket [^>]*laddr=/[^>]*\.sock>)"
 #: What a worker meets where Spark does not listen any more.
 _HUNG_UP: Final = (BrokenPipeError, ConnectionResetError)
 
@@ -52,6 +55,8 @@ def main() -> None:
     # Not above: it must come from the path without archives.
     from pyspark import daemon
 
+    # Of those that pyspark's daemon and workers leave to the end of their processes; a task's own files have paths as names.
+    warnings.filterwarnings("ignore", UNCLOSED, ResourceWarning)
     daemon.worker = ends_quietly(daemon.worker)
     vars(daemon).update(traceback=QuietTraces(), print=print_words)
 

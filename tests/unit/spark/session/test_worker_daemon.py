@@ -1,8 +1,13 @@
 """Which pyspark the workers import, and how they end."""
 
+import gc
 import inspect
+import os
 import re
+import socket
 import sys
+import tempfile
+import warnings
 from pathlib import Path
 
 import py4j
@@ -10,7 +15,7 @@ import pyspark
 import pytest
 from pyspark import daemon
 
-from fluss_lab.spark.session.worker_daemon import QuietTraces, ends_quietly, print_words, without_zips
+from fluss_lab.spark.session.worker_daemon import UNCLOSED, QuietTraces, ends_quietly, print_words, without_zips
 
 _PACKAGES = str(Path(pyspark.__file__).parents[1])
 _LIB = Path(pyspark.__file__).parent / "python" / "lib"
@@ -33,6 +38,25 @@ def test_archives_of_another_spark_stay(tmp_path):
     other.touch()
     assert without_zips([str(other), _PACKAGES]) == [str(other), _PACKAGES]
     assert without_zips(["/jobs/mine.zip", *_ZIPS, _PACKAGES]) == ["/jobs/mine.zip", _PACKAGES]
+
+
+def test_only_what_pyspark_itself_leaves_unclosed_is_passed_over(tmp_path):
+    """With PYTHONWARNINGS=error, or -X dev, each worker's end printed traces into the notebook."""
+    path = tmp_path / "task's own"
+    path.touch()
+    with warnings.catch_warnings(record=True) as caught, tempfile.TemporaryDirectory() as short:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", UNCLOSED, ResourceWarning)
+        os.fdopen(os.open(path, os.O_RDONLY), "rb", 8192)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(f"{short}/s.sock")
+        del listening
+        gc.collect()
+        assert [str(each.message) for each in caught] == []
+        open(path, "rb")  # noqa: SIM115  that is the point
+        socket.socket()
+        gc.collect()
+    assert ["task's own" in str(each.message) for each in caught] == [True, False]
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
