@@ -25,6 +25,10 @@ class FolderPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the argument as a path."""
+        from fluss_lab.model.named_paths import name_fault
+
+        if fault := name_fault(str(value)):
+            self.fail(f"{str(value)!r}: {fault}", param, ctx)
         try:
             folder = Path(value).expanduser()
             folder.absolute()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from fluss_lab.errors import InvalidRequestError, StorageError
@@ -26,6 +27,25 @@ def absolute_path(given: str | Path, named: str) -> Path:
         raise InvalidRequestError(
             f"{named}: the working directory of this process was removed; change to another one, or give an absolute path"
         ) from error
+
+
+def name_fault(text: str) -> str | None:
+    """Return why a text names no file or folder that this process can keep and name again; None: it does."""
+    if not text:
+        return "it is empty"
+    if "\0" in text:
+        return "it has the character of code 0"
+    encoding = sys.getfilesystemencoding()
+    mend = "rename it" if encoding == "utf-8" else "have Python use UTF-8: PYTHONUTF8=1, or LC_ALL=C.UTF-8"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return f"it has bytes that are no text in {encoding}; {mend}"
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        return f"{encoding}, in which this process names files, has no {text[error.start]!r}; {mend}"
+    return None
 
 
 def check_working_directory(what: object) -> None:

@@ -12,9 +12,8 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.display import Waiting
 from fluss_lab.errors import InvalidRequestError
 from fluss_lab.interrupts import Held
-from fluss_lab.model.config.option_kinds import is_storable
 from fluss_lab.model.config.options import CLIENT_TLS_CA, LOG_DURABILITY, TABLET_SERVERS
-from fluss_lab.model.named_paths import absolute_path
+from fluss_lab.model.named_paths import absolute_path, name_fault
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.rpc.access.token import read_token
@@ -82,8 +81,8 @@ def _absolute(expected: str, given: str | Path) -> Path:
         InvalidRequestError: It names none: no text, a user who does not exist, or a relative path where the working directory
             was removed.
     """
-    if not str(given) or not is_storable(str(given)):
-        raise InvalidRequestError(f"{expected}, found {str(given)!r}")
+    if fault := name_fault(str(given)):
+        raise InvalidRequestError(f"{expected}, found {str(given)!r}: {fault}")
     return absolute_path(given, f"{expected}, found {str(given)!r}")
 
 

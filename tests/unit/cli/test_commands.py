@@ -97,6 +97,16 @@ def test_where_the_working_directory_was_removed_a_relative_folder_is_refused(fo
     assert call("status", folder).code == 3
 
 
+@pytest.mark.parametrize("words", [("up",), ("status",), ("tables", "-f")])
+def test_a_folder_whose_name_is_no_text_is_refused_and_not_made(words, folder, monkeypatch):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(folder.parent)
+    refused = call(*words, "bad\udcff")
+    assert refused.code == 2
+    assert "it has bytes that are no text in utf-8; rename it" in refused.err
+    assert not [each for each in folder.parent.iterdir() if each.name.startswith("bad")]
+
+
 def test_a_killed_server_is_no_server_and_up_starts_it_with_its_options(folder):
     run("up", folder, "--option", "log.segment.file-size=1mb")
     found, options = cluster.read_discovery(folder), cluster.read_options(folder)
