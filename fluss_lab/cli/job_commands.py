@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from fluss_lab.cli.folder_argument import folder_option
+from fluss_lab.cli.folder_argument import folder_option, folder_words
 from fluss_lab.cli.output import json_option, print_objects
 from fluss_lab.errors import InvalidRequestError, ServerUnavailableError
 
@@ -122,7 +122,8 @@ def list_jobs(folder: Path, is_json: bool) -> None:
     rows = [(job.name, Path(job.notebook).name, job.cron, job.time_zone, job.next_due or "paused") for job in found]
     if rows:
         click.echo(text_table(("job", "notebook", "cron", "zone", "next due"), rows))
-    scheduled = f"scheduled by process {holder.pid}" if holder else "no scheduler runs; `fluss-lab jobs run` is one"
+    command = f"fluss-lab jobs run{folder_words(folder)}"
+    scheduled = f"scheduled by process {holder.pid}" if holder else f"no scheduler runs; `{command}` is one"
     click.echo(f"{len(rows)} jobs; {scheduled}")
 
 

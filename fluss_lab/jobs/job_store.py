@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -175,7 +176,10 @@ class JobStore:
         with self._read() as db:
             found = None if db is None else _run(db, run_id)
         if found is None:
-            raise NotFoundError(f"run {run_id!r}: there is none of that id; `fluss-lab jobs history` lists them")
+            place = shlex.quote(str(self.folder.parent))
+            raise NotFoundError(
+                f"run {run_id!r}: there is none of that id; `fluss-lab jobs history --folder {place}` lists them"
+            )
         return found
 
     def add_run(self, run: RunRecord) -> None:

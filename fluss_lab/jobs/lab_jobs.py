@@ -41,10 +41,11 @@ from fluss_lab.jobs.scheduling.failure_notice import check_command
 from fluss_lab.jobs.scheduling.schedule import Schedule
 from fluss_lab.jobs.scheduling.scheduler import remove_old_runs
 from fluss_lab.model.argument_checks import check_arguments
-from fluss_lab.model.times import format_size, parse_duration, parse_size
+from fluss_lab.model.times import format_duration, format_size, parse_duration, parse_size
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 
 TIMEOUT_DEFAULT: Final = "1h"
+TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 RETRIES_MAX: Final = 100
 KEEP_MAX: Final = 1_000_000
 #: A kernel alone has some 100 MB.
@@ -290,7 +291,7 @@ class Jobs:
             notebook=str(path),
             parameters=values,
             secrets=names,
-            timeout_ms=_in_range("timeout in ms", parse_duration(timeout), 1, 365 * 86_400_000),
+            timeout_ms=_timeout_ms(timeout),
             memory_bytes=_memory(memory),
         )
 
@@ -427,10 +428,23 @@ def _folder_name(notebook: Path) -> str:
     return (_NO_NAME.sub("_", notebook.stem).lstrip("-") or "notebook")[:64]
 
 
+def _timeout_ms(timeout: str | int | timedelta) -> int:
+    try:
+        found_ms = parse_duration(timeout)
+    except InvalidPropertyError as error:
+        raise InvalidPropertyError(f"timeout: {error}") from None
+    if not 1 <= found_ms <= TIMEOUT_MS_MAX:
+        raise InvalidPropertyError(f"timeout: expected 1 ms to {format_duration(TIMEOUT_MS_MAX)}, found {timeout!r}")
+    return found_ms
+
+
 def _memory(memory: str | int | None) -> int:
     if memory is None:
         return max(int(psutil.virtual_memory().total) // 2, MEMORY_BYTES_MIN)
-    size = parse_size(memory)
+    try:
+        size = parse_size(memory)
+    except InvalidPropertyError as error:
+        raise InvalidPropertyError(f"memory: {error}") from None
     if size < MEMORY_BYTES_MIN:
         raise InvalidPropertyError(
             f"memory: expected at least {format_size(MEMORY_BYTES_MIN)}, found {format_size(size)}"

@@ -45,6 +45,12 @@ class _Reports:
 
     def __init__(self, fd: int) -> None:
         self._file = os.fdopen(fd, "w", buffering=1)
+        #: The cell begun last, and how many there are.
+        self.cell: tuple[int, int] | None = None
+
+    def begin_cell(self, number: int, count: int) -> None:
+        self.cell = number, count
+        self.send(cell=number, of=count)
 
     def send(self, **values: Any) -> None:
         self._file.write(json.dumps(values) + "\n")
@@ -64,9 +70,10 @@ def main() -> int:
     try:
         reports.send(end=True, summary=redactor.plain(_execute(task, reports, redactor)))
     except Exception as error:
-        cell, text = _failure(error)
-        print(f"failed: {redactor.text(text)}", flush=True)
-        reports.send(end=True, error=redactor.text(text)[:_MESSAGE_LENGTH_MAX], cell=cell)
+        cell, text = failure_of(error, reports.cell)
+        text = redactor.text(text)[:_MESSAGE_LENGTH_MAX]
+        print(f"failed: {text}", flush=True)
+        reports.send(end=True, error=text, cell=cell)
         return 1
     return 0
 
@@ -123,7 +130,7 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
             if cell.cell_type == "code" and cell.source.strip():
                 code = [each for each in self.nb.cells if each.cell_type == "code" and each.source.strip()]
                 number = next(at for at, each in enumerate(code, 1) if each is cell)
-                reports.send(cell=number, of=len(code))
+                reports.begin_cell(number, len(code))
                 print(f"--- cell {number} of {len(code)}", flush=True)
             try:
                 return super().execute_cell(cell, cell_index, **kwargs)
@@ -136,7 +143,7 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             msg["content"] = redactor.plain(msg["content"])
             kept = self.limit.admit(msg)
-            if kept is not msg:
+            if kept is not msg and msg["msg_type"] != "error":
                 # The log has a limit of its own.
                 print(msg["content"].get("text", ""), end="", flush=True)
             return None if kept is None else super().process_message(kept, cell, cell_index)
@@ -185,8 +192,13 @@ def _summary(executed: Any) -> dict[str, Any]:
     return merged
 
 
-def _failure(error: Exception) -> tuple[int | None, str]:
-    """Return the number of the cell that failed, if one did, and what is said of it."""
+def failure_of(error: Exception, begun: tuple[int, int] | None) -> tuple[int | None, str]:
+    """Return the number of the cell that failed, if one did, and what is said of it.
+
+    Args:
+        error: What ended the run.
+        begun: The cell begun last, and how many there are.
+    """
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
@@ -194,7 +206,8 @@ def _failure(error: Exception) -> tuple[int | None, str]:
         line = next((line for line in error.source.splitlines() if line.strip()), "")
         return error.exec_count, f"cell {error.exec_count} ({line.strip()[:60]}): {error.ename}: {error.evalue}"
     if isinstance(error, DeadKernelError):
-        return None, "the kernel ended: killed, out of memory, or crashed"
+        number, place = (None, "") if begun is None else (begun[0], f", in cell {begun[0]} of {begun[1]}")
+        return number, f"the kernel ended: killed, out of memory, or crashed{place}"
     return None, f"{type(error).__name__}: {error}"
 
 

@@ -9,6 +9,9 @@ from fluss_lab.model.times import format_size
 
 #: Of all cells together: one that prints for ever fills no disk, and no editor opens what is larger.
 OUTPUT_BYTES_MAX: Final = 64 << 20
+#: Of each part of an error (its message, a piece of its trace), which is kept always; and how many pieces, from the end.
+ERROR_PART_LENGTH_MAX: Final = 64 << 10
+ERROR_PARTS_MAX: Final = 64
 #: Messages of a kernel that add an output. One that updates an output takes its place.
 _ADDING: Final = ("stream", "display_data", "execute_result")
 
@@ -35,9 +38,12 @@ class OutputLimit:
     def admit(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Return a kernel's message that is kept; None: it is left out, and a message before it says so.
 
-        The first of a cell that is left out is replaced by that. The summary of a run is kept always.
+        The first of a cell that is left out is replaced by that. The summary of a run is kept always, and its error, cut.
         """
         content = message["content"]
+        if message["msg_type"] == "error":
+            cut = {**content, **_cut_error(content)}
+            return message if cut == content else {**message, "content": cut}
         if message["msg_type"] == "clear_output":
             self._cell_bytes = 0
             self._is_said = False
@@ -55,6 +61,16 @@ class OutputLimit:
             **message, "msg_type": "stream", "header": {**message["header"], "msg_type": "stream"},
             "content": {"name": "stderr", "text": text},
         }  # fmt: skip
+
+
+def _cut_error(content: dict[str, Any]) -> dict[str, Any]:
+    pieces = content.get("traceback", ())[-ERROR_PARTS_MAX:]
+    return {"evalue": _cut(content.get("evalue", "")), "traceback": list(map(_cut, pieces))}
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - ERROR_PART_LENGTH_MAX
+    return text if left_out <= 0 else f"{text[:ERROR_PART_LENGTH_MAX]}... {left_out:,} characters are left out"
 
 
 def _size_bytes(value: Any) -> int:

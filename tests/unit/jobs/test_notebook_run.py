@@ -6,14 +6,23 @@ import sys
 import uuid
 
 import psutil
+from nbclient.exceptions import DeadKernelError
 
 from fluss_lab.jobs.notebook_library import read_notebook
+from fluss_lab.jobs.notebook_process import failure_of
 from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run, run_processes
 from fluss_lab.jobs.run_record import RunTask
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
+
+
+def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
+    ended = "the kernel ended: killed, out of memory, or crashed"
+    assert failure_of(DeadKernelError("Kernel died"), (2, 5)) == (2, f"{ended}, in cell 2 of 5")
+    assert failure_of(DeadKernelError("Kernel died"), None) == (None, ended)
+    assert failure_of(OSError("no room"), (2, 5)) == (None, "OSError: no room")
 
 
 def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None):

@@ -1,6 +1,6 @@
 """What an executed notebook keeps of outputs: bounded, and never silently."""
 
-from fluss_lab.jobs.output_limit import OutputLimit
+from fluss_lab.jobs.output_limit import ERROR_PART_LENGTH_MAX, ERROR_PARTS_MAX, OutputLimit
 from fluss_lab.jobs.run_record import SUMMARY_MIME
 
 
@@ -42,6 +42,17 @@ def test_what_takes_no_room_is_always_kept():
         message("comm_msg", data={"x": "y" * 200}),
     ):
         assert limit.admit(given) is given
+
+
+def test_an_error_is_kept_and_cut():
+    """One whose message had 100 MB made a notebook of 190 MB."""
+    most = ERROR_PART_LENGTH_MAX
+    given = message("error", ename="E", evalue="e" * (most + 1_234), traceback=["t" * most, *["u" * (most + 1)] * 100])
+    content = OutputLimit(100).admit(given)["content"]
+    assert content["ename"] == "E"
+    assert content["evalue"] == "e" * most + "... 1,234 characters are left out"
+    assert len(content["traceback"]) == ERROR_PARTS_MAX
+    assert {len(piece) for piece in content["traceback"]} == {most + len("... 1 characters are left out")}
 
 
 def test_outputs_that_are_cleared_give_their_room_back():
