@@ -55,6 +55,14 @@ LAKE_DAMAGE = (
         (f"{IN_SEALS}::test_the_footer_of_a_data_file",),
     ),
     Mutant(
+        "another_file_of_ours_believed",
+        "P7",
+        "fluss_lab/lake/iceberg/files/file_seals.py",
+        "        if OUR_DATA_NAME.fullmatch(name) and (other",
+        "        if not name and (other",
+        (f"{IN_SEALS}::test_another_file_of_ours_in_the_place_of_one_is_found",),
+    ),
+    Mutant(
         "rows_of_one_offset_merged",
         "P7",
         "fluss_lab/lake/iceberg/maintenance/compaction.py",

@@ -6,6 +6,7 @@ however it is spelled, what lies in a folder.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyiceberg.io import FileIO
 
-
+#: Names that tiering gives to data and delete files, and no other engine.
+OUR_DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+-b\d{5}-[a-z0-9]+-.*\.parquet")
 #: Properties of pyiceberg for where stores are reached that are not their makers' own, by the beginnings of schemes.
 _ENDPOINTS: Final = {"s3": "s3.endpoint", "gs": "gcs.service.host"}
 

@@ -25,6 +25,8 @@ from typing import BinaryIO, Final, cast
 
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 
+from fluss_lab.lake.iceberg.files.file_locations import OUR_DATA_NAME
+
 #: Key in the header of sealed Avro files, and its value: the way in which the digest is made.
 AVRO_KEY: Final = "fluss.seal"
 AVRO_FORM: Final = b"blake2b-128"
@@ -34,12 +36,13 @@ _MARKER_BYTES: Final = 16
 JSON_KEY: Final = "fluss-seal"
 _JSON_SEAL: Final = re.compile(rb',"fluss-seal":"([0-9a-f]{32})"\}\Z')
 #: Key in the footer of sealed Parquet files. The value names the file: who copies rows copies keys of the footer too, and
-#: what they say of another file says nothing.
+#: what they say of another file says nothing, unless the file has one of tiering's own names: then that other one is in its place.
 PARQUET_KEY: Final = "fluss.seal"
 _MARK: Final = "crc32 of the footer of {}: "
 #: Stands for the checksum while it is made, and stays where it was not filled in.
 _OPEN: Final = b"--------"
 _CHECKSUM: Final = re.compile(rb"[0-9a-f]{8}")
+_ANY_MARK: Final = re.compile(_MARK.format("([^:]+)").encode())
 _PARQUET_MAGIC: Final = b"PAR1"
 #: At the end of a Parquet file: the footer's length, and the magic.
 _TAIL_BYTES: Final = 8
@@ -194,7 +197,8 @@ def check_parquet(path: Path) -> None:
 
     Raises:
         FileNotFoundError, OSError: It cannot be read.
-        ValueError: It is no Parquet file, or the bytes of the footer are not those that were written.
+        ValueError: It is no Parquet file, the bytes of the footer are not those that were written, or it is another file of
+            tiering's.
 
     Cost: some 30 microseconds.
     """
@@ -236,6 +240,8 @@ def _footer_start(tail: bytes, size: int) -> int:
 def _check_footer(footer: bytes, name: str) -> None:
     mark = _MARK.format(name).encode()
     if (found := footer.find(mark)) < 0:
+        if OUR_DATA_NAME.fullmatch(name) and (other := _ANY_MARK.search(footer)):
+            raise ValueError(f"in its place is {other.group(1).decode(errors='replace')}, another file of tiering's")
         return
     at = found + len(mark)
     checksum = footer[at : at + len(_OPEN)]

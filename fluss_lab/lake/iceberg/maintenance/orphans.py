@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.lake.iceberg.files.file_locations import ListedFile, file_key, files_below
+from fluss_lab.lake.iceberg.files.file_locations import OUR_DATA_NAME, ListedFile, file_key, files_below
 from fluss_lab.lake.iceberg.metadata.snapshot_files import EntryCache, referenced_files
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 #: Names that tiering gives to data and delete files; and pyiceberg's names of manifests, their lists, and metadata.
 _OUR_NAMES: Final = re.compile(
-    r"[A-Za-z0-9_-]+-b\d{5}-[a-z0-9]+-.*\.parquet"
-    r"|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-\d+-[0-9a-f-]{36}\.avro|\d{5}-[0-9a-f-]{36}(\.gz)?\.metadata\.json"
+    OUR_DATA_NAME.pattern
+    + r"|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-\d+-[0-9a-f-]{36}\.avro|\d{5}-[0-9a-f-]{36}(\.gz)?\.metadata\.json"
 )
 #: Written by catalogs that keep tables by folder.
 _HINT: Final = "version-hint.text"

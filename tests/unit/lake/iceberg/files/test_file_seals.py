@@ -139,6 +139,18 @@ def test_rows_that_somebody_copies_bring_no_seal_of_the_copy(table, tmp_path):
     check_parquet(copy)
 
 
+def test_another_file_of_ours_in_the_place_of_one_is_found(table):
+    """Seen: of the same length and number of rows it was read, and rows were in the answer twice while others were not."""
+    one, other = [local(task.file.file_path) for task in table.scan().plan_files()]
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    try:
+        with pytest.raises(ValueError, match=f"in its place is {other.name}, another file"):
+            check_parquet(one)
+    finally:
+        one.write_bytes(kept)
+
+
 def test_other_readers_look_past_seals(table):
     assert duckdb_rows(table.metadata_location).num_rows == 20
     assert table.scan().to_arrow().num_rows == 20
