@@ -63,6 +63,22 @@ LAKE_DAMAGE = (
         (f"{IN_SEALS}::test_another_file_of_ours_in_the_place_of_one_is_found",),
     ),
     Mutant(
+        "another_list_believed",
+        "P7",
+        "fluss_lab/lake/iceberg/metadata/metadata_files.py",
+        "        if _is_sealed(blocks) and (found",
+        "        if blocks is None and (found",
+        (f"{IN_SEALS}::test_another_list_or_manifest_in_the_place_of_one_is_found",),
+    ),
+    Mutant(
+        "another_manifest_believed",
+        "P7",
+        "fluss_lab/lake/iceberg/metadata/metadata_files.py",
+        "            _check_snapshot(manifest, entries)\n",
+        "            pass\n",
+        (f"{IN_SEALS}::test_another_list_or_manifest_in_the_place_of_one_is_found",),
+    ),
+    Mutant(
         "rows_of_one_offset_merged",
         "P7",
         "fluss_lab/lake/iceberg/maintenance/compaction.py",

@@ -3,7 +3,8 @@
 pyiceberg raises what the damage happens to run into, from ``UnicodeDecodeError`` to ``EOFError``; and of a manifest that was
 cut off it returns the entries before the cut, as if these were all. So every manifest, list of manifests and table metadata
 file is opened here. What is checked: the seal of files that tiering wrote (see `file_seals`); of all files that they can be taken
-apart to their end; of manifests their length and the counts of files and rows, as the manifest list has them.
+apart to their end; of manifests their length and the counts of files and rows, as the manifest list has them; of what tiering
+wrote that it is the list, or the manifest, of the snapshot that names it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import io as streams
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, read_manifest_list
 from pyiceberg.serializers import Compressor
@@ -19,12 +20,15 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.lake.iceberg.files.file_faults import reading_fault
-from fluss_lab.lake.iceberg.files.file_seals import check_json
+from fluss_lab.lake.iceberg.files.file_seals import AVRO_KEY, check_json
 from fluss_lab.lake.iceberg.files.lake_errors import REMEDY
 from fluss_lab.lake.iceberg.metadata.avro_file import RawBlocks
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+#: Key in the header of manifest lists: the snapshot whose it is.
+_SNAPSHOT_KEY: Final = "snapshot-id"
 
 
 @contextmanager
@@ -61,8 +65,8 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
         return TableMetadataUtil.parse_raw(text.decode())
 
 
-def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
-    """Return the manifests of a manifest list.
+def read_list(io: FileIO, location: str, snapshot_id: int) -> tuple[ManifestFile, ...]:
+    """Return the manifests of a manifest list, that of a snapshot.
 
     Raises:
         FileNotFoundError: The file is gone.
@@ -70,10 +74,12 @@ def read_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
     """
     with metadata_errors(io, location, "manifest list"):
         data = _bytes(io, location)
-        held, count = _check_avro(data, f"lake file {location}")
+        held, blocks = _check_avro(data, f"lake file {location}")
         manifests = tuple(read_manifest_list(held))
-        if count is not None and count != len(manifests):
-            raise ValueError(f"expected {count} manifests, found {len(manifests)}")
+        if blocks is not None and blocks.count != len(manifests):
+            raise ValueError(f"expected {blocks.count} manifests, found {len(manifests)}")
+        if _is_sealed(blocks) and (found := blocks.header.get(_SNAPSHOT_KEY)) != str(snapshot_id).encode():
+            raise ValueError(f"expected the list of snapshot {snapshot_id}, found that of {(found or b'?').decode()}")
         return manifests
 
 
@@ -88,13 +94,29 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> tuple[ManifestEntry, ..
         data = _bytes(io, manifest.manifest_path)
         if len(data) != manifest.manifest_length:
             raise ValueError(f"expected {manifest.manifest_length} bytes, as its list says, found {len(data)}")
-        held, count = _check_avro(data, f"lake file {manifest.manifest_path}")
+        held, blocks = _check_avro(data, f"lake file {manifest.manifest_path}")
         entries = manifest.fetch_manifest_entry(held, discard_deleted=False)
-        if count is not None and count != len(entries):
-            raise ValueError(f"expected {count} entries, found {len(entries)}")
+        if blocks is not None and blocks.count != len(entries):
+            raise ValueError(f"expected {blocks.count} entries, found {len(entries)}")
+        if _is_sealed(blocks):
+            _check_snapshot(manifest, entries)
         live = tuple(entry for entry in entries if entry.status != ManifestEntryStatus.DELETED)
         _check_counts(manifest, [entry.data_file.record_count for entry in live])
         return live
+
+
+def _is_sealed(blocks: RawBlocks | None) -> TypeGuard[RawBlocks]:
+    """Return whether tiering wrote a file: then it says whose it is, and another one in its place is found."""
+    return blocks is not None and AVRO_KEY in blocks.header
+
+
+def _check_snapshot(manifest: ManifestFile, entries: Sequence[ManifestEntry]) -> None:
+    """Check that what a manifest of tiering's added came with the snapshot that its list names."""
+    for entry in entries:
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id != manifest.added_snapshot_id:
+            raise ValueError(
+                f"expected the manifest of snapshot {manifest.added_snapshot_id}, found that of {entry.snapshot_id}"
+            )
 
 
 def _check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
@@ -115,18 +137,18 @@ def _check_counts(manifest: ManifestFile, rows: Sequence[int]) -> None:
             )
 
 
-def _check_avro(data: bytes, what: str) -> tuple[Any, int | None]:
+def _check_avro(data: bytes, what: str) -> tuple[Any, RawBlocks | None]:
     """Check that an Avro file can be taken apart to its end.
 
     Returns:
-        What pyiceberg reads it from, whichever codecs pyiceberg has here; and the number of values, None: not known.
+        What pyiceberg reads it from, whichever codecs pyiceberg has here; and what was taken apart, None: it cannot be here.
     """
     try:
         blocks = RawBlocks.parse(data, what)
     except UnsupportedError:
         # A codec that only pyiceberg may know.
         return HeldBytes(data), None
-    return HeldBytes(blocks.to_plain_bytes()), blocks.count
+    return HeldBytes(blocks.to_plain_bytes()), blocks
 
 
 def _bytes(io: FileIO, location: str) -> bytes:

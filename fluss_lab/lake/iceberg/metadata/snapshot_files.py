@@ -130,7 +130,7 @@ class EntryCache:
         with self._lock:
             if (kept := self._lists.get(path)) is not None:
                 return kept
-        manifests = read_list(io, path)
+        manifests = read_list(io, path, snapshot.snapshot_id)
         self.keep_list(path, manifests)
         return manifests
 

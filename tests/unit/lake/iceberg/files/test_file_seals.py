@@ -72,10 +72,11 @@ def test_a_manifest(table, seed):
 
 
 def test_a_manifest_list(table, seed):
-    path = table.current_snapshot().manifest_list
+    path, number = table.current_snapshot().manifest_list, table.current_snapshot().snapshot_id
 
     def read():
-        return [(each.manifest_path, each.manifest_length, each.added_rows_count) for each in read_list(table.io, path)]
+        found = read_list(table.io, path, number)
+        return [(each.manifest_path, each.manifest_length, each.added_rows_count) for each in found]
 
     assert check(local(path), seed, 150, read) > 280
 
@@ -149,6 +150,29 @@ def test_another_file_of_ours_in_the_place_of_one_is_found(table):
             check_parquet(one)
     finally:
         one.write_bytes(kept)
+
+
+def test_another_list_or_manifest_in_the_place_of_one_is_found(table):
+    """Seen: an older list was read as the newest, and rows that had ended were in the answer."""
+    before, after = table.metadata.snapshots
+    lists = local(before.manifest_list), local(after.manifest_list)
+    one, other = EntryCache().manifests(table.io, after)
+    kept = lists[1].read_bytes()
+    lists[1].write_bytes(lists[0].read_bytes())
+    swapped = local(one.manifest_path)
+    manifest = swapped.read_bytes()
+    swapped.write_bytes(local(other.manifest_path).read_bytes())
+    try:
+        with pytest.raises(
+            CorruptDataError, match=f"the list of snapshot {after.snapshot_id}, found that of {before.snapshot_id}"
+        ):
+            EntryCache().manifests(table.io, after)
+        one[1] = swapped.stat().st_size
+        with pytest.raises(CorruptDataError, match=f"the manifest of snapshot {one.added_snapshot_id}, found that of"):
+            EntryCache().entries(table.io, one)
+    finally:
+        lists[1].write_bytes(kept)
+        swapped.write_bytes(manifest)
 
 
 def test_other_readers_look_past_seals(table):

@@ -172,7 +172,7 @@ def test_records_that_are_there_twice_are_named(lake):
     state = state_of(lake, keyed.info)[(None, 0)]
     source = lake.storage.create_fluss_log_source(keyed.info)
     for file in (state.data[0].file, state.deletes[0].file):
-        exchange(lake.load(keyed.info), [], [copied(file, "again" + file.file_path.rpartition("/")[2])])
+        exchange(lake.load(keyed.info), [], [copied(file, "again." + file.file_path.rpartition("/")[2])])
         with pytest.raises(CorruptDataError, match="more than once"):
             fetched(source, 5, 11, newest(lake, keyed.info))
 
