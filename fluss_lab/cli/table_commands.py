@@ -17,7 +17,7 @@ from fluss_lab.cli.folder_argument import folder_option, folder_words, opened_la
 from fluss_lab.cli.job_commands import jobs, run, schedule
 from fluss_lab.cli.output import examples, json_option, print_objects
 from fluss_lab.cli.table_argument import table_argument, tables_argument
-from fluss_lab.errors import InvalidError, InvalidRequestError, UnsupportedError
+from fluss_lab.errors import InvalidError, InvalidRequestError, StorageError, UnsupportedError
 
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.maintenance.warehouse_relocation import Relocated
@@ -153,17 +153,30 @@ def relocate_lab(folder: Path) -> Relocated:
         LabError: The folder is not a lab's.
         LabLockedError: A server runs on it.
         UnsupportedError: Its lake is configured to lie in the folder that was moved.
-        CorruptDataError, OSError: A file of its lake cannot be read or written.
+        CorruptDataError: A file of its lake is damaged.
+        StorageError: The folder, or a file in it, cannot be read or written.
     """
     from fluss_lab.lake.iceberg.maintenance.warehouse_relocation import Places, Relocated, relocate_warehouse
     from fluss_lab.server.folder.metadata_checks import relocation
+    from fluss_lab.server.folder.read_only_lab import is_read_only
 
-    with relocation(folder) as places:
-        if not places:
-            return Relocated()
-        _check_configured(folder, places)
-        before = tuple(place / _WAREHOUSE for place in places)
-        return relocate_warehouse(folder / _WAREHOUSE, folder / _CATALOG, Places(before, folder / _WAREHOUSE))
+    if is_read_only(folder):
+        raise StorageError(
+            f"{folder}: the lab's folder cannot be written, for instance because its file system is mounted read-only, and its paths "
+            "cannot be rewritten in it: mount it for writing, or move it back; or copy it to where it can be written, and relocate "
+            "the copy"
+        )
+    try:
+        with relocation(folder) as places:
+            if not places:
+                return Relocated()
+            _check_configured(folder, places)
+            before = tuple(place / _WAREHOUSE for place in places)
+            return relocate_warehouse(folder / _WAREHOUSE, folder / _CATALOG, Places(before, folder / _WAREHOUSE))
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: the relocation ended before it was done: {error}; mend that, and run it again"
+        ) from error
 
 
 def _check_configured(folder: Path, places: tuple[Path, ...]) -> None:

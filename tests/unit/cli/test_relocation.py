@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from fluss_lab import failpoints
 from fluss_lab.cli.commands import commands
 from fluss_lab.cli.table_commands import relocate_lab
-from fluss_lab.errors import LabError, LabLockedError, LabMovedError
+from fluss_lab.errors import CorruptDataError, LabError, LabLockedError, LabMovedError, StorageError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
@@ -24,6 +24,7 @@ from fluss_lab.server.process.node_hosting import make_node
 from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_rows
+from tests.unit.server.disks import read_only
 from tests.unit.tiering.kit import Tables
 from tests.unit.tiering.repairs import Keyed
 
@@ -209,6 +210,42 @@ def test_cut_off_around_the_catalog_and_moved_again_or_back(moved, point):
     relocate_lab(third)
     assert all(f"{third}/lake/warehouse/" in each for each in named(third))
     check(third, model)
+
+
+def test_what_a_killed_run_began_is_removed(moved):
+    new, _, _ = moved
+    list_path = next((new / "lake").rglob("snap-*.avro"))
+    draft = list_path.with_name(f".{list_path.name}.a1b2c3d4")
+    draft.write_bytes(b"half")
+    others = list_path.with_name(f".{list_path.name}.crc")
+    others.write_bytes(b"of Hadoop's")
+    relocate_lab(new)
+    assert (draft.exists(), others.exists()) == (False, True)
+
+
+def test_a_catalog_that_is_gone_or_damaged_is_brought_back_first(moved):
+    """Seen: without one the relocation was done, and the one that was brought back then named the old places for ever."""
+    new, _, model = moved
+    catalog = new / "lake" / "catalog.db"
+    kept = catalog.read_bytes()
+    catalog.unlink()
+    with pytest.raises(CorruptDataError, match=r"catalog.db: the catalog's file is missing.*restore it from a copy"):
+        relocate_lab(new)
+    catalog.write_bytes(kept[:1000] + b"x" * 8000)
+    with pytest.raises(CorruptDataError, match=r"catalog.db: the catalog is damaged.*restore it from a copy"):
+        relocate_lab(new)
+    catalog.write_bytes(kept)
+    assert relocate_lab(new).tables == 2
+    check(new, model)
+
+
+def test_a_folder_that_cannot_be_written_says_what_helps(moved):
+    new, _, _ = moved
+    with (
+        read_only(new),
+        pytest.raises(StorageError, match=r"cannot be written.*mount it for writing, or move it back; or copy it"),
+    ):
+        relocate_lab(new)
 
 
 def test_a_lab_in_use_or_none_at_all(moved, tmp_path):

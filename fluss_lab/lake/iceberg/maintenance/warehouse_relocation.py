@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sqlite3
 import tempfile
 import zlib
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fluss_lab import files
-from fluss_lab.errors import CorruptDataError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.lake.iceberg.files.file_seals import (
     JSON_KEY,
@@ -44,6 +45,8 @@ from fluss_lab.lake.iceberg.write.delete_schema import NO_PATH, PATH_COLUMN, PAT
 FAILPOINTS: Final = ("lake.relocate.file", "lake.relocate.catalog.before", "lake.relocate.catalog.after")
 _POSITION_DELETES: Final = 1
 _LIST_RECORD: Final = "manifest_file"
+#: What `tempfile` makes of a file's name.
+_DRAFT: Final = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
 #: Ways in which files of a folder are named.
 _FORMS: Final = ("file://{}/", "file:{}/", "{}/")
 
@@ -101,13 +104,20 @@ def relocate_warehouse(folder: Path, catalog: Path, places: Places) -> Relocated
         What was rewritten; what a run before this one did is not counted.
 
     Raises:
-        CorruptDataError: A file is not what its name says.
+        CorruptDataError: A file is not what its name says; or there are tables, and no catalog: one that is brought back later
+            would name the old places.
         UnsupportedError: A delete file that is not Parquet.
         OSError: A file cannot be read or written.
 
     Cost: every manifest is read, and every position-delete file written again.
     """
     done = Relocated()
+    _remove_drafts(folder)
+    if not catalog.exists() and any(folder.rglob("*.metadata.json")):
+        raise CorruptDataError(
+            f"{catalog}: the catalog's file is missing, and only it says which tables the files in {folder} are of: restore it from a "
+            "copy, as it was when the lab was moved, and relocate then"
+        )
     avro = sorted(folder.rglob("*.avro"))
     manifests = [path for path in avro if not _is_list(path)]
     for path in manifests:
@@ -122,6 +132,13 @@ def relocate_warehouse(folder: Path, catalog: Path, places: Places) -> Relocated
     done.tables = _relocate_catalog(catalog, places)
     failpoint("lake.relocate.catalog.after")
     return done
+
+
+def _remove_drafts(folder: Path) -> None:
+    """Remove what `_replace` had begun in a run that was killed."""
+    for path in folder.rglob(".*"):
+        if (draft := _DRAFT.fullmatch(path.name)) and path.with_name(draft[1]).exists() and path.is_file():
+            path.unlink()
 
 
 def _is_list(path: Path) -> bool:
@@ -341,13 +358,21 @@ def _relocate_catalog(catalog: Path, places: Places) -> int:
     """Rewrite the places in a catalog in one transaction; return how many tables had old ones."""
     if not catalog.exists():
         return 0
-    with closing(sqlite3.connect(catalog, isolation_level=None)) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("BEGIN IMMEDIATE")
-        known = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        count = _move_columns(db, "iceberg_tables", ("metadata_location", "previous_metadata_location"), places, known)
-        _move_columns(db, "iceberg_namespace_properties", ("property_value",), places, known)
-        db.execute("COMMIT")
+    try:
+        with closing(sqlite3.connect(catalog, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            known = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            places_of = ("metadata_location", "previous_metadata_location")
+            count = _move_columns(db, "iceberg_tables", places_of, places, known)
+            _move_columns(db, "iceberg_namespace_properties", ("property_value",), places, known)
+            db.execute("COMMIT")
+    except sqlite3.OperationalError as error:  # locked, or no room for its journal
+        raise StorageError(f"{catalog}: the catalog cannot be written: {error}; relocate again") from error
+    except (sqlite3.DatabaseError, UnicodeError) as error:
+        raise CorruptDataError(
+            f"{catalog}: the catalog is damaged: {error}; restore it from a copy, as it was when the lab was moved, and relocate again"
+        ) from error
     return count
 
 
