@@ -32,6 +32,7 @@ from fluss_lab.lake.snapshot_summary import (
 from fluss_lab.model import LakeOffset, LakeSnapshot, TableBucket, TableInfo, TablePath
 from fluss_lab.model.names import BucketKey
 from fluss_lab.tiering.repair.row_check import RowCheck, RowDifference
+from fluss_lab.tiering.round.split_generator import anew_text
 
 #: What is wrong where the lake is as it should be, but cannot be gone on with.
 LEFT_UNTIERED: Final = "records left the cluster before they were tiered"
@@ -360,7 +361,7 @@ class RepairPlanner:
             raise LakeAheadError(
                 f"table {self._table.path}, {_name(repair)}: the lake holds offsets below {end}, the cluster only those below "
                 f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Accepting the "
-                "lake does not help: restore the newer folder, or create the table anew"
+                f"lake does not help: restore the newer folder, or {anew_text(self._table.path)}"
             )
 
     def _check_offsets(self, repairs: Sequence[BucketRepair]) -> None:

@@ -27,6 +27,7 @@ from fluss_lab.lake.snapshot_summary import (
 from fluss_lab.model import LakeOffset, OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss_lab.model.times import format_moment
 from fluss_lab.tiering.round.source_enumerator import TieringAssignment, TieringSourceEnumerator
+from fluss_lab.tiering.round.split_generator import anew_text
 from fluss_lab.tiering.round.tiering_committer import FlussTableLakeSnapshotCommitter, TieringCommitter
 
 
@@ -146,7 +147,7 @@ class CommitRecovery:
                     f"table {table.path} bucket {bucket.bucket}: the lake holds offsets below {offset.end}, the last of "
                     f"{format_moment(offset.max_timestamp_ms)}; of the cluster's records only those below {found.offset} are so "
                     "old: the cluster's folder is older than the lake (restored from a copy?). Nothing more of the table is "
-                    "tiered: restore the newer folder, or create the table anew"
+                    f"tiered: restore the newer folder, or {anew_text(table.path)}"
                 )
 
     def _known_snapshot(self, table: TableInfo) -> tuple[int | None, LakeOffsets]:

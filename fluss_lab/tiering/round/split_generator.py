@@ -346,7 +346,7 @@ class TieringSplitGenerator:
             raise LakeAheadError(
                 f"{where}: the lake holds offsets below {tiered.end}, the cluster only those below "
                 f"{status.end_offset}; the cluster's folder is older than the lake (restored from a copy?). Nothing more of the table "
-                "is tiered: restore the newer folder, or create the table anew"
+                f"is tiered: restore the newer folder, or {anew_text(self._table.path)}"
             )
         return tiered.end
 
@@ -404,3 +404,8 @@ def cut_range(start: int, stop: int, pieces: int) -> list[tuple[int, int]]:
 def _record_bytes(status: KnownBucket) -> float:
     records = status.end_offset - status.local_start_offset
     return status.size_bytes / records if records > 0 and status.size_bytes > 0 else RECORD_BYTES_GUESS
+
+
+def anew_text(path: TablePath) -> str:
+    """Return what may be done where the lake has later records than the cluster: they are in the lake table alone."""
+    return f"drop the table without its lake table (lab.drop_table({str(path)!r}, lake=False)) and create it anew"

@@ -11,18 +11,19 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.client.cluster.bucket_status import bucket_statuses
+from fluss_lab.client.cluster.bucket_status import bucket_statuses, lake_snapshot
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
     FlussError,
     InternalError,
     KvSnapshotNotFoundError,
+    LakeSnapshotNotFoundError,
     PartitionNotFoundError,
     TieringCancelledError,
 )
@@ -237,9 +238,21 @@ class TieringRound:
                 return self._attempt()
             except (CommitConflictError, PartitionNotFoundError, KvSnapshotNotFoundError) as error:
                 if not replans_left:
+                    self._check_files()
                     raise
                 log.info("%s: planned again: %s", self._assignment, error)
         raise InternalError(f"{self._assignment}: no attempt was made")
+
+    def _check_files(self) -> None:
+        """Raise what is wrong with the lake's files: one that is gone looks, at first, like one of a snapshot that was expired.
+
+        Cost: what planning a read costs, and 30 microseconds a file.
+        """
+        path, table_id = self._assignment.path, self._assignment.table_id
+        with suppress(LakeSnapshotNotFoundError):  # never tiered, or expired in fact
+            known = lake_snapshot(self._connection, path, table_id=table_id)
+            source = self._storage.create_lake_source(assigned_table(self._connection, self._assignment))
+            source.check_files(source.plan(known.snapshot_id))
 
     def _attempt(self) -> TieringReport:
         round_id = uuid.uuid4().hex

@@ -31,8 +31,8 @@ def check_no_foreign(path: TablePath, lake: Table, snapshots: list[Snapshot]) ->
             continue
         raise ForeignCommitError(
             f"lake table {path}: snapshot {snapshot.snapshot_id} {found}. Tiering stops, so that nothing is lost or doubled: "
-            f"roll the table back to snapshot {snapshot.parent_snapshot_id}, or run 'fluss-lab repair {path} --adopt' to accept "
-            "the change"
+            f"roll the table back to snapshot {snapshot.parent_snapshot_id}, or see by 'fluss-lab repair {path} --adopt' whether the "
+            "change can be accepted (not rows with offsets of other records, nor changes of a primary-key table's rows)"
         )
 
 

@@ -230,6 +230,19 @@ def test_other_records_at_offsets_that_the_lake_has_are_noticed(tmp_path, is_key
             with pytest.raises(LakeAheadError, match="only those below 10 are so old"):
                 tables.tier(info)
         assert sorted(tables.lake_rows(info)["id"].to_pylist()) == list(range(20))
+        if is_seen_before:  # what the error offers: the doctor said that a plain drop keeps the lake's records
+            with pytest.raises(
+                LakeAheadError, match=r"lab.drop_table\('db.restored', lake=False\)\) and create it anew"
+            ):
+                tables.tier(info)
+            admin = tables.connection.admin()
+            admin.drop_table(info.path, lake=False)
+            anew = admin.create_table(info.path, descriptor)
+            write(5_000, 3)
+            tables.tier(anew)
+            assert sorted(tables.lake_rows(anew)["id"].to_pylist()) == [5_000, 5_001, 5_002]
+            kept = tables.lake(anew).catalog.load_table(("db", f"restored__{info.table_id}"))
+            assert sorted(kept.scan().to_arrow()["id"].to_pylist()) == list(range(20))
 
 
 def test_only_durable_records_are_planned(tables):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab import failpoints
-from fluss_lab.errors import TableNotFoundError, UnsupportedError
+from fluss_lab.errors import InternalError, TableNotFoundError, UnsupportedError
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import OffsetSpec, TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
@@ -277,3 +277,26 @@ def test_a_lake_table_that_is_gone_is_made_anew_as_its_error_says(tables, keyed,
         assert set(places) == {(bucket, at) for bucket in ends for at in range(starts[bucket], ends[bucket])}
     read = TableReader(tables.connection, info.path).scan().to_arrow()
     assert sorted(read["id"].to_pylist()) == sorted(rows["id"].to_pylist())
+
+
+def test_a_lake_table_that_goes_while_it_is_altered_is_made_anew_as_its_error_says(tables):
+    """A crash between lake and metadata, and the catalog lost in it: what the crash left must not refuse the remedy."""
+    info = tables.create()
+    tables.append(info, 50)
+    tables.tier(info)
+
+    def lose():
+        tables.lake(info).catalog.drop_table((info.path.database, info.path.table))
+        raise FailpointError("coordinator.ddl.after_lake")
+
+    failpoints.arm("coordinator.ddl.after_lake", lose)
+    with pytest.raises(InternalError):
+        switch(tables, info, {"table.datalake.freshness": "2h"})
+    tables.cluster.restart()
+    with pytest.raises(TableNotFoundError, match=r"disable and enable .* --adopt'"):
+        tables.tier(info)
+    switch(tables, info, OFF)
+    switch(tables, info, ON)
+    adopt(tables.connection, tables.storage, info.path)
+    tables.tier(info)
+    tables.check(info)
