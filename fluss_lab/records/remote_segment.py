@@ -44,6 +44,7 @@ _MAGIC: Final = b"FLRB"
 _HAS_PREVIOUS: Final = 1
 _HEADER: Final = struct.Struct("<4sHH16sqqqqi")
 _CRC: Final = struct.Struct("<I")
+_DAMAGED: Final = "the file is damaged. Restore it from a copy, or read from an offset behind it"
 _ENTRIES: Final = np.dtype(
     [("position", "<i8"), ("base_offset", "<i8"), ("timestamp_ms", "<i8"), ("crc", "<u4"), ("previous_crc", "<u4")]
 )
@@ -129,11 +130,15 @@ class BlockIndex:
             UnsupportedError: A newer version wrote it.
         """
         if len(data) < _HEADER.size + _CRC.size or data[:4] != _MAGIC:
-            raise CorruptDataError(f"{where}: not the index of a remote segment, or only {len(data)} bytes of one")
+            raise CorruptDataError(
+                f"{where}: not the index of a remote segment, or only {len(data)} bytes of one; {_DAMAGED}"
+            )
         body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
         _, version, flags, uuid, base, end, size, max_timestamp_ms, count = _HEADER.unpack_from(body)
         if (found := google_crc32c.value(body)) != crc or len(body) != _HEADER.size + count * _ENTRIES.itemsize:
-            raise CorruptDataError(f"{where}: expected CRC {crc:08x} and {count} blocks, found CRC {found:08x}")
+            raise CorruptDataError(
+                f"{where}: expected CRC {crc:08x} and {count} blocks, found CRC {found:08x}; {_DAMAGED}"
+            )
         check_format(where, version, VERSION)
         if version != VERSION:
             raise UnsupportedError(f"{where}: expected version {VERSION}, found {version}; use a newer fluss_lab")
@@ -255,7 +260,4 @@ class SegmentFile(Closing):
 def _check(path: Place, start: int, stop: int, data: bytes, crc: int) -> None:
     if len(data) != stop - start or google_crc32c.value(data) != crc:
         problem = "the CRC does not agree" if len(data) == stop - start else f"found {len(data)} bytes"
-        raise CorruptDataError(
-            f"{path}: bytes [{start}, {stop}): {problem}; the file is damaged. Restore it from a copy, or read from an "
-            "offset behind it"
-        )
+        raise CorruptDataError(f"{path}: bytes [{start}, {stop}): {problem}; {_DAMAGED}")

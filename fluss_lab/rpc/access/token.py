@@ -39,7 +39,9 @@ def read_token(path: Path) -> str:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AuthenticationError(f"token file {path}: others may read it (mode {mode & 0o777:o}); expected 600")
     if not token:
-        raise AuthenticationError(f"token file {path} is empty")
+        raise AuthenticationError(
+            f"token file {path} is empty: remove it while no server runs, and the next one makes a new one"
+        )
     if not token.isascii() or not token.isprintable():
         raise AuthenticationError(
             f"token file {path}: expected a token of printable ASCII characters, found others: it is damaged; remove it while no "

@@ -140,7 +140,7 @@ class RemoteDir:
         if (away := self._away) is not None and time.monotonic() < away[0]:
             raise StorageError(str(away[1]))
         try:
-            found = _owner_read(self.path)
+            found = _owner_read(self.path, self.owner)
         except StorageError as failure:
             if isinstance(self.path, ObjectPath):
                 # It took all retries to know; others who ask meanwhile need not wait as long.
@@ -217,9 +217,9 @@ def is_claimed(remote: Place, values: Mapping[str, str]) -> bool:
     return found is not None
 
 
-def _owner_read(remote: Place) -> str | None:
+def _owner_read(remote: Place, owner: str | None = None) -> str | None:
     try:
-        return owner_of(remote)
+        return owner_of(remote, owner)
     except OSError as error:
         raise StorageError(f"{_title(remote)} cannot be read: {reason_of(error)}; mount or mend it") from error
 
@@ -240,13 +240,20 @@ def _absent(remote: Place, owner: str) -> str:
     return (
         f"{_title(remote)} is not there: expected the lab's {OWNER_FILE} in it. Mount it, or set remote.data.dir to where its "
         "files are; it is tried again by itself. Only if what was in it is lost for good, write "
-        f'{{"version": 1, "lab": "{owner}"}} into {remote / OWNER_FILE} to go on with an empty one: buckets that need what is '
-        "lost then say so"
+        f"{_owner_text(owner)} into {remote / OWNER_FILE} to go on with an empty one: buckets that need what is lost then say so"
     )
 
 
-def owner_of(remote: Place) -> str | None:
+def _owner_text(owner: str) -> str:
+    return f'{{"version": {FORMAT}, "lab": "{owner}"}}'
+
+
+def owner_of(remote: Place, owner: str | None = None) -> str | None:
     """Return the id of the lab that a ``remote.data.dir`` is of; None when no lab ever claimed it.
+
+    Args:
+        remote: The folder, or the place in an object store.
+        owner: Whose it should be, for the error; None: not known.
 
     Raises:
         LabError: Its owner's file is none.
@@ -261,4 +268,9 @@ def owner_of(remote: Place) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LabError(f"{path}: not the owner's file of a remote.data.dir: {error!r}") from error
+        again = (
+            "" if owner is None else f", or write {_owner_text(owner)} into it if this is the lab's own remote.data.dir"
+        )
+        raise LabError(
+            f"{path}: not the owner's file of a remote.data.dir: {error!r}; restore it from a copy{again}"
+        ) from error

@@ -414,7 +414,7 @@ class KvBucket:
             if store is None or view.end != self.log.end:
                 raise CorruptDataError(
                     f"{damage}; they can be rebuilt neither from the log, which begins at {view.start}, nor from a snapshot "
-                    "before them: restore the file from a copy, or `fluss-lab repair` the table from the lake"
+                    "before them: restore the file from a copy"
                 ) from damage
             store, pace = self._memory.watch(store), self._memory.pace
             replay = Replay(view, store, table.schemas, table.schemas[schema_id], pace=pace)
