@@ -6,6 +6,7 @@ Heavy modules are imported by the command that needs them, so that ``fluss-lab -
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shlex
 import sys
@@ -259,37 +260,22 @@ def config(folder: Path, *, is_whole: bool, is_json: bool) -> None:
 @json_option
 def doctor(folder: Path, *, deep: bool, is_json: bool) -> None:
     """Check what this machine and FOLDER (default: lab) need. Exit code 1: a check failed."""
+    from fluss_lab.workbench.health.deep_findings import FOUND, READ, deep_checks
     from fluss_lab.workbench.health.doctor import checks
 
     failed = False
-    for check in checks(folder.absolute()):
+    place = folder.absolute()
+    for check in itertools.chain(checks(place), deep_checks(place) if deep and folder.exists() else ()):
         failed |= not check.is_ok
         if is_json:
             print_objects([check.row()])
+            continue
+        todo = "" if check.command is None else f"; {check.command}"
+        if check.name in {READ, FOUND}:
+            click.echo(f"{'read' if check.name == READ else 'note' if check.is_ok else 'BAD '} {check.found}{todo}")
         else:
-            todo = "" if check.command is None else f"; {check.command}"
             click.echo(f"{'ok  ' if check.is_ok else 'BAD '} {check.name}: {check.found}{todo}")
-    if deep and folder.exists():
-        failed |= _deep(folder.absolute(), is_json=is_json)
     sys.exit(FAILED if failed else 0)
-
-
-def _deep(folder: Path, *, is_json: bool) -> bool:
-    """Print the findings in a lab's files; return whether there is a harmful one."""
-    from fluss_lab.server.folder.folder_lock import lock_out_servers
-    from fluss_lab.server.folder.lab_inspection import inspect_lab
-
-    failed = False
-    with lock_out_servers(folder):
-        for found in inspect_lab(folder):
-            is_read = isinstance(found, str)
-            is_ok = isinstance(found, str) or found.is_harmless
-            failed |= not is_ok
-            if is_json:
-                print_objects([{"check": "read" if is_read else "finding", "ok": is_ok, "found": str(found)}])
-            else:
-                click.echo(f"{'read' if is_read else 'note' if is_ok else 'BAD '} {found}")
-    return failed
 
 
 for _command in (lab, explore, *TABLE_COMMANDS):

@@ -6,6 +6,7 @@ IN_RANGE = "tests/unit/server/tablet/test_tablet_range.py"
 IN_DOCTOR = "tests/unit/workbench/health/test_doctor.py"
 IN_INSPECTION = "tests/unit/server/folder/test_lab_inspection.py"
 LOSSES = "fluss_lab/server/folder/lab_inspection.py"
+KNOWN = "fluss_lab/server/folder/known_buckets.py"
 LOST = (f"{IN_INSPECTION}::test_damaged_offsets_are_reported_exactly_and_who_else_holds_them",)
 TOLD = (f"{IN_RANGE}::test_damage_is_reported_with_table_bucket_file_and_offsets",)
 
@@ -41,7 +42,7 @@ DAMAGE_RANGES = (
         LOST,
     ),
     Mutant(
-        "offsets_that_the_lake_held_before_reported_as_held", "P11", LOSSES,
+        "offsets_that_the_lake_held_before_reported_as_held", "P11", KNOWN,
         "coalesce(start_offset, 0), end_offset, max(version) FROM",
         "coalesce(start_offset, 0), end_offset, min(version) FROM",
         LOST,

@@ -28,6 +28,24 @@ IN_RECOVERY = "tests/unit/server/tablet/buckets/test_kv_replay.py"
 
 REPAIRING = (
     Mutant(
+        "lab_relocated_without_its_catalog", "P11", RELOCATION,
+        "    if not catalog.exists() and any(",
+        "    if not folder.exists() and any(",
+        (f"{IN_RELOCATION}::test_a_catalog_that_is_gone_or_damaged_is_brought_back_first",),
+    ),
+    Mutant(
+        "file_that_is_gone_planned_again_for_ever", "P11", "fluss_lab/tiering/round/tiering_round.py",
+        "                    self._check_files()\n",
+        "",
+        ("tests/unit/workbench/health/test_lake_findings.py::test_a_file_of_the_lake_that_is_gone_is_found_with_what_mends_it",),
+    ),
+    Mutant(
+        "delete_files_not_looked_for", "P11", "fluss_lab/lake/iceberg/read/row_source.py",
+        "                        check_footer(path)\n",
+        "                        pass\n",
+        ("tests/unit/workbench/health/test_lake_findings.py::test_a_file_of_the_lake_that_is_gone_is_found_with_what_mends_it",),
+    ),
+    Mutant(
         "another_lake_table_planned_with", "P13", COMMITTER,
         "        check_owner(self._context.table, lake)\n",
         "",

@@ -10,9 +10,9 @@ import sqlite3
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
@@ -21,10 +21,9 @@ from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.records.remote_segment import SegmentFile
 from fluss_lab.server.coordinator.metadata import row_checksums
-from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
-from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 from fluss_lab.server.folder.folder_lock import tablet_folders
+from fluss_lab.server.folder.known_buckets import KnownBuckets, Range, read_known
 from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
 from fluss_lab.server.folder.metadata_values import copied_metadata, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
@@ -39,6 +38,9 @@ from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark, RemoteMa
 from fluss_lab.storage.file_store import Place
 from fluss_lab.storage.store_errors import StoreError
 from fluss_lab.storage.store_location import store_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TABLE: Final = re.compile(r"t(\d+)")
 _PARTITION: Final = re.compile(r"p(\d+)")
@@ -66,12 +68,19 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
         yield from _tablet(tablet, known, remote, seen)
     if known is not None:
         yield from _lost_folders(folder, known, remote, seen)
-    yield from _remote_logs(logs)
+    yield from _remote_logs(logs, known)
     yield from _snapshots(root / KV, known)
 
 
 def _unreadable(path: Path, error: Exception) -> Finding:
-    return Finding(path, None, f"cannot be read: {error}", "It was not checked", "Check the disk and the permissions")
+    return Finding(
+        path,
+        None,
+        f"cannot be read: {error}",
+        "It was not checked",
+        "Check the disk and the permissions",
+        error_class=None,
+    )
 
 
 # -- metadata --------------------------------------------------------------------------------------------------------
@@ -147,33 +156,47 @@ def _tablet(
         try:
             schemas = kept_schemas(table)
         except UnsupportedError as error:
-            yield Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
+            found = Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
+            yield replace(found, error_class=UnsupportedError.__name__)
             continue
         for parent in (table, *_numbered_files(table, _PARTITION)):
             for bucket in _numbered_files(parent, _BUCKET):
-                changelog = any(bucket.glob(f"*{MARKS_SUFFIX}"))
-                count, is_whole = 0, True
-                found = _bucket_id(bucket)
-                seen.add(found)
-                try:
-                    for finding in _foreign(bucket, found, known, remote):
-                        count += 1
-                        yield finding
-                    for finding in inspect_bucket(bucket, schemas, changelog=changelog):
-                        count += 1
-                        is_whole = is_whole and finding.is_harmless
-                        yield finding
-                    durable = 0 if known is None else known.durable.get(found, 0)
-                    if not is_whole or durable > log_end(bucket, schemas):
-                        ranges = damaged_ranges(bucket, schemas, durable)
-                        yield from losses(found, ranges, known, _remote_range(remote, found))
-                except UnsupportedError as error:
-                    count += 1
-                    yield Finding(bucket, None, str(error), "The bucket cannot be opened", "Use that version")
-                except OSError as error:
-                    count += 1
-                    yield _unreadable(bucket, error)
+                seen.add(_bucket_id(bucket))
+                count = 0
+                for finding in _bucket_findings(bucket, schemas, known, remote):
+                    count += not finding.is_loss
+                    yield finding
                 yield f"{bucket}: {count} findings"
+
+
+def _bucket_findings(
+    folder: Path, schemas: Mapping[int, pa.Schema], known: KnownBuckets | None, remote: _Manifests | None
+) -> Iterator[Finding]:
+    """Yield the findings of a bucket's folder."""
+    bucket = _bucket_id(folder)
+    is_whole = True
+    try:
+        for finding in _foreign(folder, bucket, known, remote):
+            yield _of_table(finding, bucket, known)
+        for finding in inspect_bucket(folder, schemas, changelog=any(folder.glob(f"*{MARKS_SUFFIX}"))):
+            is_whole = is_whole and finding.is_harmless
+            yield _of_table(finding, bucket, known)
+        durable = 0 if known is None else known.durable.get(bucket, 0)
+        if not is_whole or durable > log_end(folder, schemas):
+            ranges = damaged_ranges(folder, schemas, durable)
+            yield from losses(bucket, ranges, known, _remote_range(remote, bucket))
+    except UnsupportedError as error:
+        found = _of_table(
+            Finding(folder, None, str(error), "The bucket cannot be opened", "Use that version"), bucket, known
+        )
+        yield replace(found, error_class=UnsupportedError.__name__)
+    except OSError as error:
+        yield _of_table(_unreadable(folder, error), bucket, known)
+
+
+def _of_table(found: Finding, bucket: TableBucket, known: KnownBuckets | None) -> Finding:
+    """Return a finding of a bucket with its table, where that is known."""
+    return replace(found, table=None if known is None else known.tables.get(bucket.table_id))
 
 
 def _foreign(
@@ -206,7 +229,8 @@ def _lost_folders(
         if durable > 0 and bucket not in seen:
             place = folder / "tablet" / "data" / str(bucket)
             meaning = "The bucket cannot be opened; no tablet server's folder has one"
-            yield Finding(place, None, f"there is no folder of {known.title(bucket)}", meaning, _COPY)
+            found = Finding(place, None, f"there is no folder of {known.title(bucket)}", meaning, _COPY)
+            yield _of_table(found, bucket, known)
             yield from losses(bucket, [DamagedRange(place, 0, durable, 0)], known, _remote_range(remote, bucket))
 
 
@@ -236,7 +260,8 @@ def _owner(folder: Path, root: Place) -> Iterator[Finding]:
         is_claimed(root, values)
     except FlussError as error:
         meaning = "The remote.data.dir is not known to be this lab's; what needs it is refused"
-        yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY)
+        name = type(error).__name__
+        yield Finding(root / OWNER_FILE, None, str(error), meaning, _COPY, error_class=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +315,12 @@ def _remote_range(remote: _Manifests | None, bucket: TableBucket) -> Range | Non
     return None if found is None else (found.start, found.end)
 
 
-def _remote_logs(logs: _RemoteBuckets) -> Iterator[Finding | str]:
+def _remote_logs(logs: _RemoteBuckets, known: KnownBuckets | None) -> Iterator[Finding | str]:
     for folder, bucket in logs.found:
         count = 0
         for finding in _remote_log(folder, bucket):
             count += 1
-            yield finding
+            yield _of_table(finding, bucket, known)
         yield f"{folder}: {count} findings"
 
 
@@ -332,7 +357,7 @@ def _snapshots(root: Place, known: KnownBuckets | None) -> Iterator[Finding | st
             lacking.pop(bucket, None)
         for finding in _snapshots_of(folder):
             count += 1
-            yield finding
+            yield _of_table(finding, bucket, known)
         yield f"{folder}: {count} findings"
     for bucket, offset in lacking.items():
         assert known is not None
@@ -355,91 +380,7 @@ def _snapshots_of(folder: Place) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-#: Offsets ``[start, stop)``.
-Range: TypeAlias = tuple[int, int]
 NOTHING: Final[Range] = (0, 0)
-
-_VALUES: Final = "SELECT key, value FROM meta"
-_TABLES: Final = "SELECT table_id, database, name, created_ms FROM tables"
-_PARTITIONS: Final = "SELECT partition_id, name, created_ms FROM partitions"
-_DURABLE: Final = "SELECT table_id, partition_id, bucket, durable_offset FROM bucket_offsets"
-_SNAPSHOTS: Final = "SELECT table_id, partition_id, bucket, max(log_offset) FROM kv_snapshots GROUP BY 1, 2, 3"
-#: SQLite: beside max(), other columns are those of the row that has it.
-_LAKE: Final = (
-    "SELECT table_id, partition_id, bucket, coalesce(start_offset, 0), end_offset, max(version) FROM lake_offsets "
-    "GROUP BY 1, 2, 3"
-)
-
-
-@dataclass(slots=True)
-class KnownBuckets:
-    """What the coordinator's metadata knows of buckets.
-
-    Attributes:
-        tables: Names by table id.
-        partitions: Names by partition id.
-        durable: The durable offset of each log, as reported last.
-        lake: The offsets that the lake holds of each bucket.
-        snapshots: The offset from which each primary-key table's bucket is replayed: that of its newest snapshot.
-        made_ms: When each table and partition was made, by its id.
-        lab: What names buckets; None: it is not known.
-    """
-
-    tables: dict[int, str] = field(default_factory=dict)
-    partitions: dict[int, str] = field(default_factory=dict)
-    durable: dict[TableBucket, int] = field(default_factory=dict)
-    lake: dict[TableBucket, Range] = field(default_factory=dict)
-    snapshots: dict[TableBucket, int] = field(default_factory=dict)
-    made_ms: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
-    lab: LabIdentity | None = None
-
-    def title(self, bucket: TableBucket) -> str:
-        """Return the name of a bucket in error messages."""
-        table = self.tables.get(bucket.table_id, f"table id {bucket.table_id}")
-        partition = ""
-        if bucket.partition_id is not None:
-            partition = f"({self.partitions.get(bucket.partition_id, f'partition id {bucket.partition_id}')})"
-        return f"{table}{partition} bucket {bucket.bucket} [{bucket}]"
-
-    def identity(self, bucket: TableBucket) -> str:
-        """Return the identity by which a bucket's folder is marked; empty where the metadata does not know the bucket."""
-        tables, partitions = self.made_ms
-        table_id, partition_id, number = bucket.table_id, bucket.partition_id, bucket.bucket
-        if self.lab is None or table_id not in tables:
-            return ""
-        if partition_id is None:
-            return self.lab.of_bucket(table_id, tables[table_id], NO_PARTITION, 0, number)
-        if partition_id not in partitions:
-            return ""
-        return self.lab.of_bucket(table_id, tables[table_id], partition_id, partitions[partition_id], number)
-
-    def is_marked(self, bucket: TableBucket) -> bool:
-        """Return whether a bucket's folder has its mark from the beginning: see `LabIdentity.is_marked`."""
-        partition_id = NO_PARTITION if bucket.partition_id is None else bucket.partition_id
-        return self.lab is not None and self.lab.is_marked(bucket.table_id, partition_id)
-
-
-def read_known(path: Path) -> KnownBuckets:
-    """Return what metadata of this version knows of buckets. Pass a copy: opening the file changes the files beside it.
-
-    Raises:
-        sqlite3.DatabaseError: It is damaged, or of another version.
-    """
-    known = KnownBuckets()
-    with closing(sqlite3.connect(path)) as db:
-        tables, partitions = db.execute(_TABLES).fetchall(), db.execute(_PARTITIONS).fetchall()
-        known.tables = {row[0]: f"{row[1]}.{row[2]}" for row in tables}
-        known.partitions = {row[0]: row[1] for row in partitions}
-        known.made_ms = {row[0]: row[3] for row in tables}, {row[0]: row[2] for row in partitions}
-        known.lab = LabIdentity.find(dict(db.execute(_VALUES)))
-        known.durable = {_bucket(*row[:3]): row[3] for row in db.execute(_DURABLE)}
-        known.snapshots = {_bucket(*row[:3]): row[3] for row in db.execute(_SNAPSHOTS)}
-        known.lake = {_bucket(*row[:3]): (row[3], row[4]) for row in db.execute(_LAKE) if row[4] >= 0}
-    return known
-
-
-def _bucket(table_id: int, partition_id: int, bucket: int) -> TableBucket:
-    return TableBucket(table_id, None if partition_id == NO_PARTITION else partition_id, bucket)
 
 
 def losses(
@@ -455,10 +396,10 @@ def losses(
     for path, start, stop, *_ in ranges:
         title = str(bucket) if known is None else known.title(bucket)
         meaning, advice = _loss_remedy((start, stop), bucket, known, remote)
-        table = None if known is None else known.tables.get(bucket.table_id)
-        if table is not None:
-            advice += f". To continue without what cannot be read: fluss-lab repair {table} --skip-corrupt, while the server runs"
-        yield Finding(path, None, f"{title}: offsets [{start}, {stop}) cannot be read", meaning, advice)
+        if known is not None and bucket.table_id in known.tables:
+            advice += ". To continue without what cannot be read, see what that comes to"
+        text = f"{title}: offsets [{start}, {stop}) cannot be read"
+        yield _of_table(Finding(path, None, text, meaning, advice, is_loss=True), bucket, known)
 
 
 def _loss_remedy(lost: Range, bucket: TableBucket, known: KnownBuckets | None, remote: Range | None) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,12 +19,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fluss_lab.client import Connection
+from fluss_lab.client import BucketStatus, Connection
 from fluss_lab.display import plural
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
+from fluss_lab.model import TableInfo
 from fluss_lab.model.config.config_chain import (
     FILE_NAME,
     file_values,
@@ -47,7 +48,9 @@ from fluss_lab.server.tablet.log.fsync_guard import SUSPECT_FILE
 from fluss_lab.storage.file_store import ObjectPath, Place
 from fluss_lab.workbench.cards.listing import Listing
 from fluss_lab.workbench.health.bucket_findings import TROUBLES_MAX, bucket_troubles, given_up_lines, table_statuses
-from fluss_lab.workbench.health.tiering_findings import remedy_of, tiering_troubles
+from fluss_lab.workbench.health.lake_findings import look_at_lake
+from fluss_lab.workbench.health.remedies import remedy_of
+from fluss_lab.workbench.health.tiering_findings import tiering_troubles
 from fluss_lab.workbench.lab_place import running_connection
 
 PACKAGES: Final = ("pyarrow", "pyspark", "pyiceberg", "grpcio", "protobuf", "google-crc32c", "jupyterlab", "papermill")
@@ -239,7 +242,13 @@ def _disks(folder: Path) -> Iterator[Check]:
             continue
         free = shutil.disk_usage(place).free
         found = f"{place}: {free / 2**30:.1f} GB free, expected at least {FREE_BYTES_MIN >> 30}"
-        yield Check(name, free >= FREE_BYTES_MIN and os.access(place, os.W_OK), found)
+        if os.access(place, os.W_OK):
+            yield Check(name, free >= FREE_BYTES_MIN, found)
+            continue
+        found += "; it cannot be written: the lab is read, and takes no writes, changes of tables or tiering. Mount it for writing"
+        is_own = place.stat().st_uid == os.getuid() and not place.stat().st_mode & stat.S_IWUSR
+        command = f"chmod u+w {shlex.quote(str(place))}" if is_own else None
+        yield Check(name, False, f"{found}, or give its owner the right to" if is_own else found, command)
 
 
 def _check_owner(folder: Path, remote: Place) -> str:
@@ -350,7 +359,14 @@ def _cluster_checks(connection: Connection, folder: Path | None) -> Iterator[Che
     except FlussError as error:
         yield Check("server", False, str(error), error_class=type(error).__name__)
         return
-    yield from _bucket_checks(connection, folder)
+    tables: list[TableInfo] = []
+    try:
+        statuses = table_statuses(connection)
+    except FlussError as error:
+        yield Check("buckets", False, str(error), error_class=type(error).__name__)
+    else:
+        tables = [info for info, _ in statuses]
+        yield from _bucket_checks(statuses, folder)
     for each in described.tablet_server_status:
         if each.state != "running":
             why = each.last_error or "no reason is known"
@@ -364,14 +380,10 @@ def _cluster_checks(connection: Connection, folder: Path | None) -> Iterator[Che
         yield Check("tiering", False, found, trouble.command, trouble.error_class, str(trouble.table))
     if len(troubles) > TROUBLES_MAX:
         yield Check("tiering", False, f"and {len(troubles) - TROUBLES_MAX} more")
+    yield from _lake_checks(connection, tables, folder)
 
 
-def _bucket_checks(connection: Connection, folder: Path | None) -> Iterator[Check]:
-    try:
-        statuses = table_statuses(connection)
-    except FlussError as error:
-        yield Check("buckets", False, str(error), error_class=type(error).__name__)
-        return
+def _bucket_checks(statuses: Sequence[tuple[TableInfo, list[BucketStatus]]], folder: Path | None) -> Iterator[Check]:
     for given_up in given_up_lines(statuses):
         yield Check("buckets", True, f"given up because it could not be read: {given_up}", is_note=True)
     troubles = bucket_troubles(statuses)
@@ -379,10 +391,31 @@ def _bucket_checks(connection: Connection, folder: Path | None) -> Iterator[Chec
         yield Check("buckets", True, "all are available")
     for each in troubles[:TROUBLES_MAX]:
         table, is_warning = str(each.table), each.error_class is None
-        command = None if each.error_class is None else remedy_of(each.error_class, each.table, folder)[1]
+        command = (
+            None if each.error_class is None else remedy_of(each.error_class, each.text, each.table, folder).command
+        )
         yield Check("buckets", False, each.text, command, each.error_class, table, is_passing=is_warning)
     if len(troubles) > TROUBLES_MAX:
         yield Check("buckets", False, f"and {len(troubles) - TROUBLES_MAX} more")
+
+
+def _lake_checks(connection: Connection, tables: Sequence[TableInfo], folder: Path | None) -> Iterator[Check]:
+    """Check that what the lake holds can be read, before a round or a read runs into it."""
+    try:
+        look = look_at_lake(connection, tables)
+    except FlussError as error:  # a format that is not installed
+        yield Check("lake", False, str(error), error_class=type(error).__name__)
+        return
+    for info, trouble in look.troubles[:TROUBLES_MAX]:
+        name, text = type(trouble).__name__, f"table {info.path}: {trouble}"
+        todo, command = remedy_of(name, str(trouble), info.path, folder)
+        yield Check("lake", False, f"{text}. What to do: {todo}" if todo else text, command, name, str(info.path))
+    if len(look.troubles) > TROUBLES_MAX:
+        yield Check("lake", False, f"and {len(look.troubles) - TROUBLES_MAX} more")
+    if look.left:
+        yield Check("lake", True, f"{plural(look.left, 'table')} not looked at: the lake takes too long", is_note=True)
+    elif look.seen and not look.troubles:
+        yield Check("lake", True, f"{plural(look.seen, 'table')}, whose newest snapshots can be read")
 
 
 def _options_of(folder: Path) -> dict[str, str]:

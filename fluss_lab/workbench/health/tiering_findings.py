@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,41 +10,12 @@ from typing import Final
 from fluss_lab.client import Connection, TieringRoundRecord
 from fluss_lab.client.cluster.tiering_rounds import split_error
 from fluss_lab.display import plural
-from fluss_lab.errors import CorruptDataError, FlussError
+from fluss_lab.errors import FlussError
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.health.remedies import command_text, remedy_of
 
-#: By the error's class: what to do, and the command that does it or shows what it comes to; None: there is none.
-_REMEDIES: Final[Mapping[str, tuple[str, str | None]]] = {
-    "ForeignCommitError": (
-        "roll the lake table back to the last snapshot of tiering, or see what accepting the change comes to, then accept it",
-        "repair {table} --adopt",
-    ),
-    "LakeSnapshotNotFoundError": (
-        "bring the snapshot back, or see what accepting the lake as it is comes to, then accept it",
-        "repair {table} --adopt",
-    ),
-    "OffsetOutOfRangeError": (
-        "see what going on without these records comes to, then accept it",
-        "repair {table} --adopt --accept-gaps",
-    ),
-    "CorruptDataError": (
-        "restore the file that the text names, or see what giving up the damaged records comes to",
-        "repair {table} --skip-corrupt",
-    ),
-    "LakeAheadError": (
-        "restore the newer folder of the lab, or drop the table and create it anew: the lake keeps what it has",
-        None,
-    ),
-}
-#: Of damage in the lake, which no repair of a log mends.
-_LAKE_DAMAGE: Final = (
-    "restore the file that the text names; or roll the lake table back to a snapshot that is whole, and see what accepting that "
-    "comes to",
-    "repair {table} --adopt",
-)
-_LAKE_WORDS: Final = ("lake file ", "lake table ", "lake catalog ")
 _OTHERWISE: Final = "mend what the text names; rounds go on by themselves, or at once by hand"
 
 
@@ -98,28 +68,11 @@ def tiering_troubles(
         except FlussError:  # of an older release, dropped just now, or away: the failure itself is known
             since_ms = None
         error_class, text = split_error(state.last_error)
-        todo, command = remedy_of(error_class, path, folder)
-        if error_class == CorruptDataError.__name__ and any(words in text for words in _LAKE_WORDS):
-            todo, command = _LAKE_DAMAGE[0], _command(_LAKE_DAMAGE[1], path, folder)
+        todo, command = remedy_of(error_class, text, path, folder)
         if not todo:
-            todo, command = _OTHERWISE, _command("tier {table}", path, folder)
+            todo, command = _OTHERWISE, command_text("tier {table}", path, folder)
         found.append(TieringTrouble(path, error_class, text, max(1, state.failures), since_ms, todo, command))
     return sorted(found, key=lambda each: each.table)
-
-
-def remedy_of(error_class: str | None, path: TablePath, folder: Path | None) -> tuple[str, str | None]:
-    """Return what to do about an error of a table, and the command that does it or shows what it comes to.
-
-    Returns:
-        An empty text and None where only the error's own text says it; None where no command helps.
-    """
-    todo, words = _REMEDIES.get(error_class or "", ("", None))
-    return todo, None if words is None else _command(words, path, folder)
-
-
-def _command(words: str, path: TablePath, folder: Path | None) -> str:
-    place = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
-    return f"fluss-lab {words.format(table=shlex.quote(str(path)))}{place}"
 
 
 def failing_since_ms(rounds: Iterable[TieringRoundRecord]) -> int | None:

@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform
 
 from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
-from fluss_lab.lake.iceberg.files.parquet_input import check_file, parquet_errors
+from fluss_lab.lake.iceberg.files.parquet_input import check_file, check_footer, parquet_errors
 from fluss_lab.lake.iceberg.metadata.file_pruning import pruning
 from fluss_lab.lake.iceberg.metadata.snapshot_files import BucketFiles, EntryCache, LakeFile
 from fluss_lab.lake.iceberg.read.bucket_deletes import BucketDeletes, EndedCache, applies, deletes_text
@@ -113,7 +113,7 @@ class IcebergLakeSource(LakeSource):
         return self._table.pinned_properties(snapshot_id)
 
     def check_files(self, splits: Sequence[LakeSplit]) -> None:
-        """Compare length and seal of files on this machine's file systems; see `LakeSource.check_files`.
+        """Compare length and seal of files on this machine's file systems, of delete files the seal; see `LakeSource.check_files`.
 
         Raises:
             LakeSnapshotNotFoundError: A file is gone, and its snapshot too; plan the read again.
@@ -121,12 +121,17 @@ class IcebergLakeSource(LakeSource):
 
         Cost: some 30 microseconds a file.
         """
+        checked: set[str] = set()
         for split in splits:
             try:
                 with parquet_errors(None, split.path, "Parquet file"):
                     check_file(split.path, split.size_bytes)
+                for path in (json.loads(each)[0] for each in split.deletes if each not in checked):
+                    with parquet_errors(None, path, "delete file"):
+                        check_footer(path)
             except FileNotFoundError as error:
                 raise self._table.missing(_SplitDetail.of(split).snapshot_id, error) from error
+            checked.update(split.deletes)
 
     def read(
         self,

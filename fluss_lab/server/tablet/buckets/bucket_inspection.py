@@ -55,6 +55,9 @@ class Finding:
         meaning: The consequence.
         advice: The remedy.
         is_harmless: Whether the next start of the server repairs it, and nothing is lost.
+        error_class: Name of the error that it is to who needs the file; None: the operating system's own.
+        table: The table that it is of; None: it is of none, or not known.
+        is_loss: Whether it is a range of a log, which a repair of the table can give up.
     """
 
     path: Place
@@ -63,6 +66,9 @@ class Finding:
     meaning: str
     advice: str
     is_harmless: bool = False
+    error_class: str | None = CorruptDataError.__name__
+    table: str | None = None
+    is_loss: bool = False
 
     def __str__(self) -> str:
         place = str(self.path) if self.position is None else f"{self.path} at byte {self.position}"

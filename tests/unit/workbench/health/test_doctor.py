@@ -1,5 +1,6 @@
 """The doctor: what is wrong with machine, folder, options and server; and with ``--deep`` with every file."""
 
+import json
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from fluss_lab.workbench.health import doctor
 from fluss_lab.workbench.health.doctor import Check, checks, findings
 from tests.unit.cli.test_commands import run
 from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.server.disks import read_only
 
 METRICS_KEY = "metrics.reporter.prometheus.port"
 
@@ -129,6 +131,14 @@ def test_a_disk_that_failed_is_reported(lab):
     assert "t1/b0" in check.found
 
 
+def test_a_folder_that_cannot_be_written_is_reported_as_that(lab):
+    """Seen: it was a failed check that said "400 GB free, expected at least 1"."""
+    with read_only(lab):
+        check = found(lab)["disk"]
+    assert not check.is_ok
+    assert "it cannot be written: the lab is read, and takes no writes" in check.found
+
+
 def test_links_that_lead_nowhere_and_folders_that_are_none_do_not_end_the_doctor(lab):
     (lab / ".#fluss-lab.toml").symlink_to("me@host.4711")  # as an editor locks a file
     assert all(check.is_ok for check in checks(lab))
@@ -196,6 +206,14 @@ def test_the_deep_look_reads_every_file_and_its_exit_code_tells(lab):
     bad = run("doctor", lab, "--deep")
     assert bad.returncode == 1
     assert f"BAD  {segment} at byte 0: " in bad.stdout
+    rows = [json.loads(line) for line in run("doctor", lab, "--deep", "--json").stdout.splitlines()]
+    assert {tuple(row) for row in rows} == {tuple(doctor.COLUMNS)}
+    assert {row["severity"] for row in rows if row["check"] == "read"} == {"ok"}
+    *_, damage, lost = [row for row in rows if row["check"] == "finding"]
+    assert (damage["severity"], damage["error_class"], damage["table"]) == ("problem", "CorruptDataError", "db.t")
+    assert damage["command"] is None
+    assert "offsets [0, 1) cannot be read" in lost["found"]
+    assert lost["command"] == f"fluss-lab repair db.t --skip-corrupt --folder {lab}"
     assert cluster.read_discovery(lab) is None
 
 

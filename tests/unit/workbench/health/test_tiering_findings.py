@@ -35,7 +35,12 @@ def findings(lab):
     ("error", "command"),
     [
         (ForeignCommitError("snapshot 7: not ours"), "fluss-lab repair {table} --adopt --folder {folder}"),
-        (CorruptDataError("0.log is damaged"), "fluss-lab repair {table} --skip-corrupt --folder {folder}"),
+        (
+            CorruptDataError("/lake table 1/0.log: offsets [4, 9) cannot be read"),
+            "fluss-lab repair {table} --skip-corrupt --folder {folder}",
+        ),
+        # Seen: a repair of logs was proposed, which found nothing, and where a path has the words one of the lake.
+        (CorruptDataError("/lake file 1/0.prev: the previous offsets are missing"), None),
         (CorruptDataError("lake file 1.avro: not an Avro file"), "fluss-lab repair {table} --adopt --folder {folder}"),
         (LakeAheadError("the cluster's folder is older"), None),
         (StorageError("no room"), "fluss-lab tier {table} --folder {folder}"),
