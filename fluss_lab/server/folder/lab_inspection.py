@@ -6,6 +6,7 @@ Nothing is changed, except the access times of files.
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -28,6 +29,7 @@ from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
 from fluss_lab.server.folder.metadata_values import copied_metadata, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
+from fluss_lab.server.server_options import default_lake_options, with_lake
 from fluss_lab.server.tablet.buckets.bucket_folders import identity_problem
 from fluss_lab.server.tablet.buckets.bucket_inspection import Finding, inspect_bucket
 from fluss_lab.server.tablet.buckets.table_registry import kept_schemas
@@ -48,6 +50,10 @@ _BUCKET: Final = re.compile(r"b(\d+)")
 #: The id in a folder's name of remote storage; the part before it is for people.
 _REMOTE_ID: Final = re.compile(r".*-p?(\d+)")
 _COPY: Final = "Restore it from a copy if there is one"
+#: Where the lake's catalog is.
+_LAKE_KEY: Final = "datalake.iceberg.uri"
+#: How many tables a finding names.
+_NAMED_MAX: Final = 3
 
 
 def inspect_lab(folder: Path) -> Iterator[Finding | str]:
@@ -68,6 +74,7 @@ def inspect_lab(folder: Path) -> Iterator[Finding | str]:
         yield from _tablet(tablet, known, remote, seen)
     if known is not None:
         yield from _lost_folders(folder, known, remote, seen)
+        yield from _lake_catalog(folder, known)
     yield from _remote_logs(logs, known)
     yield from _snapshots(root / KV, known)
 
@@ -246,6 +253,41 @@ def _numbered_files(folder: Path, name: re.Pattern[str]) -> list[Path]:
     except FileNotFoundError:
         return []
     return [path for _, path in sorted(found)]
+
+
+# -- the lake ----------------------------------------------------------------------------------------------------------
+
+
+def _lake_catalog(folder: Path, known: KnownBuckets) -> Iterator[Finding | str]:
+    """Yield a finding where the file of the lake's own catalog is gone or damaged: all that the lake holds hangs on it."""
+    own = default_lake_options(folder)[_LAKE_KEY]
+    if not known.lake or with_lake(server_process.read_options(folder), folder).get(_LAKE_KEY) != own:
+        return  # nothing is tiered; or the catalog is elsewhere
+    path = folder / "lake" / "catalog.db"
+    problem = _catalog_problem(path)
+    if problem is not None:
+        names = sorted({known.title(bucket).partition(" ")[0] for bucket in known.lake})
+        meaning = f"What the lake holds of {', '.join(names[:_NAMED_MAX])}{', ...' if names[_NAMED_MAX:] else ''} cannot be read or tiered to"
+        yield Finding(
+            path, None, problem, meaning, "Restore the file from a copy: the tables' own files are in the lake still"
+        )
+    yield f"{path}: {0 if problem is None else 1} problems"
+
+
+def _catalog_problem(path: Path) -> str | None:
+    if not path.exists():
+        return "the catalog's file is missing"
+    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
+        try:
+            for each in (path, path.with_name(f"{path.name}-journal"), path.with_name(f"{path.name}-wal")):
+                if each.exists():
+                    shutil.copyfile(each, Path(copies) / each.name)
+            with closing(sqlite3.connect(Path(copies) / path.name)) as db:
+                (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+                db.execute("SELECT count(*) FROM iceberg_tables").fetchone()
+        except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
+            return str(error)
+    return None if found == "ok" else str(found)
 
 
 # -- remote storage --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pyiceberg.manifest import ManifestContent
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import lake_storage
 from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.workbench.health.deep_findings import deep_checks
 from fluss_lab.workbench.health.doctor import checks
 from fluss_lab.workbench.health.lake_findings import look_at_lake
 from tests.unit.tiering.kit import Tables
@@ -90,3 +91,24 @@ def test_a_look_ends_in_time_and_says_what_it_left_out(keyed):
     infos = [keyed.info, connection.admin().table_info(keyed.info.path)]
     assert look_at_lake(connection, infos, 0.0)[:2] == (1, 1)
     assert look_at_lake(connection, [])[:2] == (0, 0)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "empty"])
+def test_a_catalog_that_a_copy_of_the_lab_lacks_is_found_in_its_files(tmp_path, damage):
+    """Seen: of a backup without it the deep look found nothing."""
+    with EmbeddedCluster(tmp_path / "lab") as cluster:
+        tables = Tables(cluster)
+        info = tables.create()
+        tables.append(info, 5)
+        tables.tier(info)
+    catalog = tmp_path / "lab" / "lake" / "catalog.db"
+    deep = [each for each in deep_checks(tmp_path / "lab") if not each.is_ok or str(catalog) in each.found]
+    assert [each.found for each in deep] == [f"{catalog}: 0 problems"]
+    if damage == "gone":
+        catalog.unlink()
+    else:
+        catalog.write_bytes(catalog.read_bytes()[:9000] if damage == "cut" else b"")
+    (found,) = [each for each in deep_checks(tmp_path / "lab") if not each.is_ok]
+    assert (found.severity, found.error_class) == ("problem", "CorruptDataError")
+    assert f"{catalog}: " in found.found
+    assert "What the lake holds of db.events cannot be read or tiered to. Restore the file from a copy" in found.found
