@@ -61,6 +61,7 @@ class LateExecutor:
         with self._lock:
             self._made = made
             if self._is_cancelled:
+                self._is_cancelled = False
                 raise TieringCancelledError("tiering: the round was cancelled before its tasks began")
         return made.run(tasks, progress)
 

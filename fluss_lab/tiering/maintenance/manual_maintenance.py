@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,6 +60,55 @@ class NoTieringExecutor:
 
     def cancel(self) -> None:
         """Do nothing."""
+
+
+class _HeldExecutor:
+    """Runs tasks for as long as a table is held: when it is lost those under way end, and no more begin.
+
+    An executor that was cancelled stays so while nothing runs on it yet; whoever has the table anew needs it.
+
+    Args:
+        executor: Where.
+    """
+
+    def __init__(self, executor: TieringExecutor) -> None:
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._is_lost = False
+
+    @property
+    def parallelism(self) -> int:
+        """Return how many tasks run at once."""
+        return self._executor.parallelism
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a `run` may succeed."""
+        return self._executor.is_alive
+
+    def run(self, tasks: Sequence[bytes], progress: TaskProgress | None = None) -> list[bytes]:
+        """Run every task.
+
+        Raises:
+            TieringCancelledError: The table was lost.
+        """
+        with self._lock:
+            if self._is_lost:
+                raise TieringCancelledError("the table was lost before its tasks began: nothing was done")
+            self._is_running = True
+        try:
+            return self._executor.run(tasks, progress)
+        finally:
+            with self._lock:
+                self._is_running = False
+
+    def cancel(self) -> None:
+        """Make a `run` under way end soon, and let none begin."""
+        with self._lock:
+            self._is_lost, is_running = True, self._is_running
+        if is_running:
+            self._executor.cancel()
 
 
 def maintain(
@@ -139,14 +189,13 @@ def _maintain(
         if assignment is None:
             raise LakeNotConfiguredError(f"table id {table_id}: the coordinator gave nothing to maintain")
         made: list[TableMaintenance] = []
-        with _name_cause(connection, assignment, made), enumerator.hold(assignment, lambda _: executor.cancel()):
+        held = _HeldExecutor(executor)
+        with _name_cause(connection, assignment, made), enumerator.hold(assignment, lambda _: held.cancel()):
             table = assigned_table(connection, assignment)
             context = CommitterInitContext(table, uuid.uuid4().hex)
             with storage.create_lake_tiering_factory().create_lake_committer(context) as lake:
                 CommitRecovery(connection, enumerator, assignment).catch_up(table, lake)
-            scene = MaintenanceScene(
-                connection, storage, executor, assignment, lambda: enumerator.renew(assignment), clock
-            )
+            scene = MaintenanceScene(connection, storage, held, assignment, lambda: enumerator.renew(assignment), clock)
             made.append(TableMaintenance(scene, table))
             report = action(made[0])
         # Nothing was tiered: whatever was due still is.
