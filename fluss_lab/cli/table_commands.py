@@ -21,6 +21,7 @@ from fluss_lab.errors import InvalidError, InvalidRequestError, StorageError, Un
 
 if TYPE_CHECKING:
     from fluss_lab.lake.iceberg.maintenance.warehouse_relocation import Relocated
+    from fluss_lab.model import TablePath
     from fluss_lab.tiering.service.tiering_service import RoundOutcome
     from fluss_lab.workbench import Lab
 
@@ -112,6 +113,9 @@ def _skip_corrupt(name: str, folder: Path, *, discard_before: bool, yes: bool) -
     if plan.is_empty:
         raise InvalidRequestError(f"repair: {plan!r}")
     click.echo(repr(plan))
+    if not plan.is_possible:
+        click.echo("nothing was changed, and nothing is given up before what the plan calls not possible is restored")
+        return
     discard = f" {DISCARD}" if plan.needs_word else ""
     click.echo(
         f"nothing was changed; `fluss-lab repair {path} --skip-corrupt{discard} --yes{folder_words(folder)}` does it"
@@ -129,10 +133,22 @@ def _adopt(name: str, folder: Path, *, accept_gaps: bool, yes: bool) -> None:
             click.echo(repr(done))
             return
         plan = plan_repair(lab.connection, lab.lake_storage(), path)
+        if plan.reason is None:
+            _check_lake(lab, path)
     click.echo(repr(plan))
     if plan.reason is not None:
         gaps = " --accept-gaps" if plan.lost else ""
         click.echo(f"nothing was changed; `fluss-lab repair {path} --adopt{gaps} --yes{folder_words(folder)}` does it")
+
+
+def _check_lake(lab: Lab, path: TablePath) -> None:
+    """Raise what is damaged of a lake table that fits to the cluster: there is nothing to accept as long as it is not rolled back."""
+    from fluss_lab.workbench.health.lake_findings import look_at_lake
+
+    for _, error in look_at_lake(lab.connection, [lab.connection.table_info(path)]).troubles:
+        raise type(error)(
+            f"{error}; or roll the lake table back to a snapshot that is whole, and run this again"
+        ) from error
 
 
 #: Where a lab's own lake is, in its folder.

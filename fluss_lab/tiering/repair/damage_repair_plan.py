@@ -156,6 +156,11 @@ class DamagePlan:
         """Return whether more is lost than what is damaged."""
         return any(each.needs_word for each in self.ranges)
 
+    @property
+    def is_possible(self) -> bool:
+        """Return whether it can be done at all: of every range the rows do without what is damaged."""
+        return not any(each.needs_rows for each in self.ranges)
+
     def check(self, *, discard_before: bool) -> None:
         """Raise unless it may be done.
 

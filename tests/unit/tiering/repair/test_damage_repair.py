@@ -17,6 +17,7 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.tiering.repair import lake_repair
 from fluss_lab.tiering.repair.damage_repair import FAILPOINTS
 from fluss_lab.tiering.round.source_enumerator import TieringSession, TieringSourceEnumerator
+from tests.unit.cli.shell_kit import call
 from tests.unit.tiering.broken_logs import (
     OPTIONS,
     PLACES,
@@ -211,6 +212,8 @@ def test_rows_that_need_what_is_damaged_are_not_given_up(tables, tiered):
         f"what [{start}, {stop}) made of them is not known; restore the file from a copy"
     )
     assert text in repr(broken.plan())
+    shown = call("repair", broken.info.path, "--skip-corrupt", "-f", tables.cluster.folder)
+    assert (shown.code, text in shown.out, "does it" in shown.out) == (0, True, False)
     with pytest.raises(UnsupportedError) as caught:
         broken.repair(discard=True)
     assert text in str(caught.value)

@@ -12,6 +12,7 @@ from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.workbench.health.deep_findings import deep_checks
 from fluss_lab.workbench.health.doctor import checks
 from fluss_lab.workbench.health.lake_findings import look_at_lake
+from tests.unit.cli.shell_kit import call
 from tests.unit.tiering.kit import Tables
 from tests.unit.tiering.repairs import Keyed
 
@@ -60,6 +61,8 @@ def test_a_file_of_the_lake_that_is_gone_is_found_with_what_mends_it(keyed, kind
     shutil.move(path, folder / "kept")
     try:
         (check,) = lake_checks(folder)
+        shown = call("repair", "db.keyed", "--adopt", "-f", folder)  # "lake and cluster fit together", it said
+        assert (shown.code, shown.out, path.name in shown.err) == (1, "", True)
         known = connection.lake_storage()
         if kind != "deletes":  # which a round does not open
             with pytest.raises(CorruptDataError, match=rf"{path.name}.*estore it"):
