@@ -6,7 +6,7 @@ from fluss_lab import failpoints
 from fluss_lab.errors import ConnectionClosedError, UnavailableError
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.maintenance.manual_maintenance import RESTARTS_MAX, maintain
-from fluss_lab.workbench.compute import LateExecutor
+from fluss_lab.workbench.lab_spark import LateExecutor
 
 pytestmark = pytest.mark.slow
 
