@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fluss_lab.spark.named_relations import each_of
 from fluss_lab.spark.session.spark_errors import folded_errors
 from fluss_lab.spark.session.spark_session import as_active
+from fluss_lab.spark.temporary_relations import each_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -444,8 +444,7 @@ class Lab(Closing):
                 AS OF`` a lake snapshot) reads that table at a moment of its own.
             as_of: Read every table as it was at this time; see `Table.scan`.
             read_points: By path, read these tables as they were at these points.
-            session: Whose views the statement sees: in ``foreachBatch`` the batch's own, ``batch.sparkSession``; None:
-                `spark`.
+            session: Whose views the statement sees: in ``foreachBatch`` ``batch.sparkSession``; None: `spark`.
 
         Raises:
             InvalidRequestError: There is no statement, or a read point is of a table that it does not name.
@@ -453,7 +452,7 @@ class Lab(Closing):
             InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
-        from fluss_lab.spark.source.spark_sql import check_statement, checked_session, run_statement
+        from fluss_lab.spark.source.lab_sql import check_statement, checked_session, run_statement
 
         check_statement(text)
         session = self.spark if session is None else self._register(checked_session(session))

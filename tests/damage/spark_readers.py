@@ -16,8 +16,8 @@ from fluss_lab.errors import FlussError, NotFoundError
 from fluss_lab.model import TablePath
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.spark import register
+from fluss_lab.spark.source.lab_sql import sql
 from fluss_lab.spark.source.source_options import place_options
-from fluss_lab.spark.source.spark_sql import sql
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster
 from tests.damage.whole_lab import CLIENT, PATHS, Answer, WholeLab, _rows

@@ -12,13 +12,13 @@ LOOKED_UP = "tests/spark/test_lookup_sql_spark.py"
 #: P4: what is not offered is refused, with the way that works.
 SPARK_STATEMENTS = (
     Mutant(
-        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/source/lab_sql.py",
         "        if resolve(list(path)) is not None:",
         "        if not path:",
         (f"{IN_SQL}::test_statements_that_write_to_a_table_say_how_it_is_done",),
     ),
     Mutant(
-        "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/lab_sql.py",
         "    contested = found.contested_paths()\n",
         "    contested = found.contested_paths() & set()\n",
         (f"{SQL}::test_tables_of_one_name_in_several_databases_are_distinguished",),
@@ -30,7 +30,7 @@ SPARK_STATEMENTS = (
         (f"{SQL}::test_tables_are_known_by_their_paths",),
     ),
     Mutant(
-        "streams_read_as_tables", "P11", "fluss_lab/spark/source/spark_sql.py",
+        "streams_read_as_tables", "P11", "fluss_lab/spark/source/lab_sql.py",
         "for path in found.streams if",
         "for path in found.streams[:0] if",
         (f"{IN_SQL}::test_a_table_that_is_asked_for_as_a_stream_is_not_read_as_it_is",),
@@ -48,7 +48,7 @@ SPARK_STATEMENTS = (
         (f"{IN_SQL}::test_days_and_times_are_the_same_in_a_session_that_takes_them_for_others",),
     ),
     Mutant(
-        "variables_read_after_names_were_found", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "variables_read_after_names_were_found", "P4", "fluss_lab/spark/source/lab_sql.py",
         "    text = substitute(session, text)\n",
         "",
         (f"{IN_SQL}::test_variables_of_a_statement_move_no_name",),
@@ -84,7 +84,7 @@ SPARK_STATEMENTS = (
         (f"{COLUMNS}::test_equalities_with_the_table_s_columns_are_keys",),
     ),
     Mutant(
-        "each_part_of_a_statement_at_a_moment_of_its_own", "P4", "fluss_lab/spark/source/spark_sql.py",
+        "each_part_of_a_statement_at_a_moment_of_its_own", "P4", "fluss_lab/spark/source/lab_sql.py",
         "        if moment_of is None and path in self._known:",
         "        if moment_of is not None and path in self._known:",
         (f"{LOOKED_UP}::test_moments_of_a_statement_are_those_of_its_lookups",),

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from fluss_lab.errors import InvalidRequestError, NotFoundError, UnsupportedError
-from fluss_lab.spark.source.spark_sql import run_statement, sql
+from fluss_lab.spark.source.lab_sql import run_statement, sql
 from fluss_lab.workbench import Lab
 from fluss_lab.workbench.notebook.sql_magic import run_cell
 

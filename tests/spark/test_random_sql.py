@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
-from fluss_lab.spark.source.spark_sql import sql
+from fluss_lab.spark.source.lab_sql import sql
 from fluss_lab.spark.source.table_frame import scan_to_spark
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.errors import AnalysisException
 
-from fluss_lab.spark.named_relations import each_of
-from fluss_lab.spark.source.spark_sql import sql
+from fluss_lab.spark.source.lab_sql import sql
+from fluss_lab.spark.temporary_relations import each_of
 
 pytestmark = pytest.mark.spark
 

@@ -24,7 +24,7 @@ from fluss_lab.client.kv.lookup_codec import (
     RowsFound,
     nullable,
 )
-from fluss_lab.client.kv.lookup_queue import LOOKUPS_MAX, LookupQueue, PendingLookup
+from fluss_lab.client.kv.single_key_queue import LOOKUPS_MAX, LookupQueue, PendingLookup
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.closing import Closing

@@ -20,8 +20,8 @@ from fluss_lab.spark.lookup.lookup_frame import JoinRequest, join_frame
 from fluss_lab.spark.lookup.lookup_hint import IGNORE, TRY_RESOLVE, LookupHint
 from fluss_lab.spark.lookup.lookup_sql import LookupJoin, LookupStatement
 from fluss_lab.spark.lookup.statement_tree import Place
-from fluss_lab.spark.named_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualify
 from fluss_lab.spark.source.spark_columns import quote
+from fluss_lab.spark.temporary_relations import NamedRelations, analysed_plan, attributes, each_of, frame_of, qualify
 from fluss_lab.tracebacks import levels_to_caller
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fluss_lab.model import TablePath
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
 from fluss_lab.spark.session.spark_errors import folded_errors
-from fluss_lab.spark.source.spark_sql import run_statement
+from fluss_lab.spark.source.lab_sql import run_statement
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from fluss_lab.client import Lookuper
 from fluss_lab.client.kv import lookuper as lookup
 from fluss_lab.client.kv.lookup_codec import BucketKeys, LookupCall, nullable
-from fluss_lab.client.kv.lookup_queue import CALLS_AT_ONCE
+from fluss_lab.client.kv.single_key_queue import CALLS_AT_ONCE
 from fluss_lab.client.log.fetch_codec import Projection
 from fluss_lab.errors import (
     CorruptDataError,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fluss_lab.client.kv.lookup_queue import CALLS_AT_ONCE, LOOKUPS_MAX, LookupQueue
+from fluss_lab.client.kv.single_key_queue import CALLS_AT_ONCE, LOOKUPS_MAX, LookupQueue
 from fluss_lab.testing import wait_until
 
 

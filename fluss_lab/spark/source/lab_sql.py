@@ -19,7 +19,6 @@ from fluss_lab.model.times import Moment
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
-from fluss_lab.spark.named_relations import NamedRelations, qualify
 from fluss_lab.spark.session.spark_errors import folded_errors, spark_loss
 from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.table_frame import scan_to_spark
@@ -31,6 +30,7 @@ from fluss_lab.spark.statement_names import (
     parsed_plan,
     substitute,
 )
+from fluss_lab.spark.temporary_relations import NamedRelations, qualify
 
 if TYPE_CHECKING:
     from datetime import datetime
