@@ -37,6 +37,12 @@ _LOADS = (
         (f"{IN_LOAD}::test_a_table_that_is_another_one_is_not_added_to",),
     ),
     Mutant(
+        "empty_lines_of_one_column_are_no_rows", "P11", CSV,
+        "ignore_empty_lines=len(names) > 1,",
+        "ignore_empty_lines=True,",
+        (f"{IN_CSV}::test_files_as_programs_write_them",),
+    ),
+    Mutant(
         "nulls_of_keys_are_found_when_rows_are_written", "P11", CSV,
         "        if any(column.required and judge is not None for",
         "        if any(column.required and judge is None for",
