@@ -406,6 +406,7 @@ class Table:
         Raises:
             UnsupportedError: It is a log table.
             InvalidRecordError, InvalidPartitionError, InvalidRequestError: The key does not fit, or there are several.
+            PartitionNotFoundError: The key is of a partition that does not exist.
             InvalidSchemaError: There is no such column.
 
         What is no longer available is said: see `RowHistory.starts_late`. Only the key's own bucket is read.
