@@ -349,12 +349,12 @@ class TieringManager:
         if coordinator_epoch != self._coordinator_epoch:
             raise ConflictError(
                 f"table {table.path}: granted by coordinator epoch {coordinator_epoch}, the coordinator's is "
-                f"{self._coordinator_epoch} since its restart: request the table again"
+                f"{self._coordinator_epoch} since its restart: run it again"
             )
         if epoch != table.epoch or table.state is not TieringState.TIERING:
             raise FencedTieringEpochError(
                 f"table {table.path}: tiering epoch {epoch} no longer holds it; the newest is {table.epoch} ({table.state}): "
-                "request the table again"
+                "run it again, unless another tierer has the table"
             )
         return self._leases[table_id]
 
