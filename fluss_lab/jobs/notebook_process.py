@@ -14,12 +14,13 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from fluss_lab.jobs.output_limit import OutputLimit
+from fluss_lab.jobs.output_limit import OutputLimit, join_streams, without_emptied
 from fluss_lab.jobs.run_processes import kill_run
 from fluss_lab.jobs.run_record import SUMMARY_MIME
 from fluss_lab.jobs.run_secrets import Redactor
@@ -105,7 +106,6 @@ def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dic
             request_save_on_cell_execute=True,
             stdout_file=sys.stdout,
             stderr_file=sys.stdout,
-            coalesce_streams=True,
             config=config,
         )
     return _summary(executed)
@@ -125,6 +125,13 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
         """Reports each cell, keeps secrets out of all that is stored, and bounds it."""
 
         limit = OutputLimit()
+        running: Any = None
+
+        def tidy(self) -> None:
+            """Join what came in several messages: a secret may be in two of them."""
+            if self.running is not None and "outputs" in self.running:
+                join_streams(self.running.outputs)
+                self.running.outputs[:] = [redactor.plain(each) for each in self.running.outputs]
 
         def execute_cell(self, cell: Any, cell_index: int, **kwargs: Any) -> Any:
             if cell.cell_type == "code" and cell.source.strip():
@@ -132,12 +139,12 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
                 number = next(at for at, each in enumerate(code, 1) if each is cell)
                 reports.begin_cell(number, len(code))
                 print(f"--- cell {number} of {len(code)}", flush=True)
+            self.running = cell
             try:
                 return super().execute_cell(cell, cell_index, **kwargs)
             finally:
-                # What came in several messages is in one piece now.
-                if "outputs" in cell:
-                    cell.outputs = [redactor.plain(each) for each in cell.outputs]
+                self.tidy()
+                self.running = None
                 self.limit.next_cell()
 
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
@@ -160,9 +167,30 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
                 **kwargs,
             )  # fmt: skip
             client.on_notebook_start = lambda **_: _keep_outputs(client.kc)
-            return client.execute()
+            nb_man.save = partial(_save, client, nb_man.save)
+            try:
+                return client.execute()
+            finally:
+                for cell in nb_man.nb.cells:
+                    if "outputs" in cell:
+                        cell.outputs = without_emptied(cell.outputs)
 
     return Engine
+
+
+def _save(client: Any, write: Callable[..., None], **values: Any) -> None:
+    """Save the notebook with what came in several messages in one piece, of the cell under way too."""
+    client.tidy()
+    cell = client.running
+    outputs = None if cell is None else cell.get("outputs")
+    if outputs is None:
+        write(**values)
+        return
+    cell.outputs = without_emptied(outputs)
+    try:
+        write(**values)
+    finally:
+        cell.outputs = outputs
 
 
 async def _keep_outputs(client: Any) -> None:

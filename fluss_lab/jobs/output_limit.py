@@ -1,4 +1,4 @@
-"""The limit of what an executed notebook keeps of its cells' outputs."""
+"""What an executed notebook keeps of its cells' outputs: bounded, and what came in several messages in one piece."""
 
 from __future__ import annotations
 
@@ -61,6 +61,35 @@ class OutputLimit:
             **message, "msg_type": "stream", "header": {**message["header"], "msg_type": "stream"},
             "content": {"name": "stderr", "text": text},
         }  # fmt: skip
+
+
+def join_streams(outputs: list[Any]) -> None:
+    """Join what a cell printed to each stream in the first output of the stream, in place.
+
+    The others become empty and keep their places, by which displays are found that another cell changes; see `without_emptied`.
+    Of lines that a carriage return begins anew the last state is kept, as nbclient does; that takes hours for a line of some megabytes.
+    """
+    first: dict[str, Any] = {}
+    parts: dict[str, list[str]] = {}
+    for output in outputs:
+        if output["output_type"] != "stream":
+            continue
+        name = output["name"]
+        parts.setdefault(name, []).append(output["text"])
+        if first.setdefault(name, output) is not output:
+            output["text"] = ""
+    for name, output in first.items():
+        text = "".join(parts[name])
+        output["text"] = "\n".join(map(_last_state, text.split("\n"))) if "\r" in text else text
+
+
+def without_emptied(outputs: list[Any]) -> list[Any]:
+    """Return a cell's outputs without those whose text was joined to another one."""
+    return [output for output in outputs if output["output_type"] != "stream" or output["text"]]
+
+
+def _last_state(line: str) -> str:
+    return line[line.rfind("\r", 0, max(0, len(line) - 1)) + 1 :]
 
 
 def _cut_error(content: dict[str, Any]) -> dict[str, Any]:

@@ -153,8 +153,8 @@ _LEFT = (
     ),
     Mutant(
         "secrets_in_pieces_of_output", "P10", PROCESS,
-        "                    cell.outputs = [redactor.plain(each) for each in cell.outputs]\n",
-        "                    cell.outputs = list(cell.outputs)\n",
+        "                self.running.outputs[:] = [redactor.plain(each) for each in self.running.outputs]\n",
+        "",
         (f"{IN_KERNELS}::test_secrets_and_tokens_are_in_nothing_that_a_run_leaves",),
     ),
     Mutant(

@@ -39,8 +39,9 @@ def test_secrets_and_tokens_are_in_nothing_that_a_run_leaves(tmp_path, monkeypat
     monkeypatch.setenv("MY_KEY", SECRET)
     leak = [
         "import os, sys, time\nfrom pathlib import Path\nfrom IPython.display import HTML\nkey = os.environ['MY_KEY']",
-        "for part in (key[:8], key[8:]):\n    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.3)\nprint()",
-        "print(key, {'key': key}, file=sys.stderr)\nos.system('echo from a child: $MY_KEY')\nHTML(f'<b>{key}</b>')",
+        "for part in (key[:8], key[8:]):\n    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.3)\nprint()\n"
+        "handle = display('old', display_id=True)",
+        "handle.update('new')\nprint(key, {'key': key}, file=sys.stderr)\nos.system('echo from a child: $MY_KEY')\nHTML(f'<b>{key}</b>')",
         "import fluss_lab as fl\nlab = fl.Lab.open(lab_folder)\nprint((Path(lab_folder) / 'token').read_text(), flush=True)\nlab",
         "lab.close()\nprint(Path('here').absolute())\nraise ValueError(key)",
     ]
@@ -70,6 +71,9 @@ def test_secrets_and_tokens_are_in_nothing_that_a_run_leaves(tmp_path, monkeypat
     executed = nbformat.read(run.output, as_version=4)
     printed = "".join(output.get("text", "") for cell in executed.cells for output in cell.get("outputs", ()))
     assert printed.count("********") >= 4, printed
+    # A display keeps its place when what was printed before it is joined.
+    displays = [output.data for cell in executed.cells for output in cell.get("outputs", ()) if "data" in output]
+    assert "'new'" in [data.get("text/plain") for data in displays]
     assert "from a child: ********" in run.log
     assert str(tmp_path / "a {lab}" / "jobs" / "leak" / "files" / "here") in run.log
     assert (run.state, run.cell) == ("failed", 7)

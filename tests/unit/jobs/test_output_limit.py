@@ -1,6 +1,17 @@
 """What an executed notebook keeps of outputs: bounded, and never silently."""
 
-from fluss_lab.jobs.output_limit import ERROR_PART_LENGTH_MAX, ERROR_PARTS_MAX, OutputLimit
+import random
+import re
+
+import pytest
+
+from fluss_lab.jobs.output_limit import (
+    ERROR_PART_LENGTH_MAX,
+    ERROR_PARTS_MAX,
+    OutputLimit,
+    join_streams,
+    without_emptied,
+)
 from fluss_lab.jobs.run_record import SUMMARY_MIME
 
 
@@ -53,6 +64,42 @@ def test_an_error_is_kept_and_cut():
     assert content["evalue"] == "e" * most + "... 1,234 characters are left out"
     assert len(content["traceback"]) == ERROR_PARTS_MAX
     assert {len(piece) for piece in content["traceback"]} == {most + len("... 1 characters are left out")}
+
+
+def stream(name, text):
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def test_what_a_stream_got_in_several_messages_is_in_one_piece_and_displays_keep_their_places():
+    shown = {"output_type": "display_data", "data": {}}
+    outputs = [stream("stdout", "a"), stream("stderr", "e"), stream("stdout", "b\n"), shown, stream("stdout", "c")]
+    for _ in range(2):  # a notebook is saved while its cell is under way, too
+        join_streams(outputs)
+        assert outputs[3] is shown
+        assert without_emptied(outputs) == [stream("stdout", "ab\nc"), stream("stderr", "e"), shown]
+    outputs.append(stream("stdout", "d"))
+    join_streams(outputs)
+    assert outputs[0]["text"] == "ab\ncd"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_carriage_returns_leave_what_nbclient_leaves(seed):
+    rng = random.Random(seed)
+    texts = ["".join(rng.choices("ab\r\n", k=rng.randrange(12))) for _ in range(5)]
+    expected = re.sub(r".*\r(?=[^\n])", "", "".join(texts))
+    at_once, one_by_one = [stream("stdout", text) for text in texts], []
+    join_streams(at_once)
+    for text in texts:
+        one_by_one.append(stream("stdout", text))
+        join_streams(one_by_one)
+    assert at_once[0]["text"] == one_by_one[0]["text"] == expected
+
+
+def test_a_long_line_is_joined_at_once():
+    """nbclient looks from each of its characters to its end: a print of ten megabytes kept a run busy until its time limit."""
+    outputs = [stream("stdout", "x" * 10_000_000), stream("stdout", "\ry")]
+    join_streams(outputs)
+    assert outputs[0]["text"] == "y"
 
 
 def test_outputs_that_are_cleared_give_their_room_back():
