@@ -106,9 +106,13 @@ def test_the_job_notebooks_run_again_and_again(kernel, tmp_path):
             assert Path(report["report"]).read_text().startswith("<!doctype html>")
         again = run("daily_change_report", 9, lab_folder=str(lab_folder), **arguments)
         idle = run("tier_and_maintain", 9, lab_folder=str(lab_folder))
+        lab.drop_table("db.t")
+        lab.create_table("db.t", schema={"id": "bigint"}).append([{"id": 1}])
+        anew = run("daily_change_report", 10, lab_folder=str(lab_folder), **arguments)
     assert changes == [40, 2 * 30]  # new rows, then the images before and after of those that changed
     assert again["changes"] == 0, "the last report is where it begins, not the first"
     assert idle["rows"] == 0
+    assert anew["changes"] == 1, "of another table of its path all of it"
 
 
 _README_CELL = """
