@@ -259,7 +259,8 @@ class Jobs:
             NotFoundError: There is neither a job nor a run of that name; the text has the jobs that are.
         """
         _in_range("limit", limit, 1, KEEP_MAX)
-        settle_lost_runs(self.store, self._clock)
+        with suppress(StorageError):  # on a full or read-only disk the records are read as they are
+            settle_lost_runs(self.store, self._clock)
         found = self.store.runs(name, limit)
         if name is not None and not found:
             self.store.job(name)

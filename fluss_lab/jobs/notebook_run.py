@@ -261,7 +261,8 @@ class NotebookRun:
         if not is_clean:
             result = RunResult("failed", f"{result.error or 'it ended'}; a process of it cannot be killed", result.cell)
         self._say(f"{result.state}{'' if result.error is None else f': {result.error}'}")
-        self._log.close()
+        with suppress(OSError):  # a full disk, again
+            self._log.close()
         return result
 
     def _read_reports(self, source: IO[bytes]) -> None:

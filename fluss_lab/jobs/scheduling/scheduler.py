@@ -92,7 +92,8 @@ class Scheduler:
         with SchedulerLease(self._lab, is_detached=self._is_detached):
             self._say(f"scheduling {len(self._store.jobs())} jobs of {self._lab}")
             try:
-                self._settle_lost()
+                # On a full disk later looks do it.
+                self._try(self._settle_lost.__name__, self._settle_lost)
                 # Also of runs that another process recorded as lost.
                 failed = self._store.runs(limit=-1, states=("failed",))
                 self._due_notices = [run for run in reversed(failed) if run.is_notice_due]

@@ -25,6 +25,13 @@ def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
     assert failure_of(OSError("no room"), (2, 5)) == (None, "OSError: no room")
 
 
+def test_a_log_on_a_full_disk_fails_no_run(tmp_path):
+    run = start(tmp_path, "report(end=True)")
+    run._log.close()
+    run._log = open("/dev/full", "w")  # noqa: SIM115  the run closes it
+    assert result(run).state == "succeeded"
+
+
 def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None):
     notebook = write_notebook(tmp_path / "x.ipynb")
     task = RunTask(notebook=str(notebook), secrets=secrets, timeout_ms=timeout_ms, memory_bytes=memory_bytes)

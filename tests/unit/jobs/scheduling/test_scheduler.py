@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 from dataclasses import replace
@@ -392,6 +393,27 @@ def test_a_full_disk_is_said_once_and_passes(scene, monkeypatch):
     scene.advance()
     scene.settle()
     assert scene.states()[-1][0] == "succeeded"
+
+
+def test_on_a_disk_that_cannot_be_written_the_history_is_read_and_a_scheduler_waits(scene, monkeypatch):
+    job = scene.add()
+    lost = RunRecord(
+        id=new_run_id(NOON), job="job", job_id=job.id, task=scene.store.job("job").task, trigger="schedule", attempt=1,
+        state="running", queued_ms=NOON, due_ms=NOON, owner="999999:1.00",
+    )  # fmt: skip
+    scene.store.add_run(lost)
+    connect, stop = sqlite3.connect, threading.Event()
+    thread = threading.Thread(target=scene.scheduler.run, args=(stop,), daemon=True)  # a failure ends the tests
+    with monkeypatch.context() as broken:
+        broken.setattr(sqlite3, "connect", lambda path, **how: connect(f"file:{path}?mode=ro", uri=True, **how))
+        assert [run.id for run in Jobs(scene.lab).history()] == [lost.id]
+        thread.start()
+        wait_until(lambda: any("readonly" in line for line in scene.events))
+        assert thread.is_alive()
+    wait_until(lambda: scene.store.run(lost.id).state == "failed")
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_the_record_of_a_run_is_json(scene):
