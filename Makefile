@@ -22,14 +22,14 @@ demo: environment
 cluster-demo: environment
 	@$(RUN) -m tools.cluster_demo
 
-# Everything that must hold before a commit, the tests in three processes, file by file (two have two cores busy for three quarters of
-# the time); in one: make test PYTEST="-n 0".
+# Everything that must hold before a commit, the tests in four processes, file by file: on two cores three leave a quarter of them
+# idle, for tests wait for servers and deadlines. They take up to 10 GB of memory together; in one: make test PYTEST="-n 0".
 # Other options for pytest likewise: make test PYTEST="-k log -x". The laws of the architecture are part of the check.
 # While one works, make test FAST=1: the unit tests that need no Spark and start no process, without the check.
 FAST ?=
 TESTS := $(if $(FAST),--fast tests/unit,--ignore tests/architecture tests)
 test: $(if $(FAST),environment,check)
-	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST) $(TESTS)
+	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST) $(TESTS)
 
 # Types and laws take the same time, each one process.
 check: environment
