@@ -1,4 +1,4 @@
-"""What an executed notebook keeps of its cells' outputs: bounded, and what came in several messages in one piece."""
+"""The outputs that an executed notebook keeps of its cells: bounded, and what came in several messages in one piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator's metadata knows of buckets, read from a file on which no server works."""
+"""The buckets that the coordinator's metadata knows, read from a file on which no server works."""
 
 from __future__ import annotations
 
@@ -49,13 +49,17 @@ class KnownBuckets:
     made_ms: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
     lab: LabIdentity | None = None
 
-    def title(self, bucket: TableBucket) -> str:
-        """Return the name of a bucket in error messages."""
+    def place(self, bucket: TableBucket) -> str:
+        """Return the name of a bucket's table and partition in error messages."""
         table = self.tables.get(bucket.table_id, f"table id {bucket.table_id}")
         partition = ""
         if bucket.partition_id is not None:
             partition = f"({self.partitions.get(bucket.partition_id, f'partition id {bucket.partition_id}')})"
-        return f"{table}{partition} bucket {bucket.bucket} [{bucket}]"
+        return f"{table}{partition}"
+
+    def title(self, bucket: TableBucket) -> str:
+        """Return the name of a bucket in error messages."""
+        return f"{self.place(bucket)} bucket {bucket.bucket} [{bucket}]"
 
     def identity(self, bucket: TableBucket) -> str:
         """Return the identity by which a bucket's folder is marked; empty where the metadata does not know the bucket."""

@@ -6,7 +6,6 @@ Nothing is changed, except the access times of files.
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -26,7 +25,7 @@ from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID,
 from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.known_buckets import KnownBuckets, Range, read_known
 from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
-from fluss_lab.server.folder.metadata_values import copied_metadata, metadata_values
+from fluss_lab.server.folder.metadata_values import copy_database, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
 from fluss_lab.server.server_options import default_lake_options, with_lake
@@ -90,6 +89,10 @@ def _unreadable(path: Path, error: Exception) -> Finding:
     )
 
 
+def _newer(path: Path, error: UnsupportedError, meaning: str) -> Finding:
+    return Finding(path, None, str(error), meaning, "Use that version", error_class=UnsupportedError.__name__)
+
+
 # -- metadata --------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +104,7 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            with closing(sqlite3.connect(copied_metadata(path, Path(copies)))) as db:
+            with closing(sqlite3.connect(copy_database(path, Path(copies)))) as db:
                 problems += [
                     f"a row of {row[0]} refers to a missing row" for row in db.execute("PRAGMA foreign_key_check")
                 ]
@@ -136,7 +139,7 @@ def _known_buckets(path: Path) -> KnownBuckets | None:
         return None
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            return read_known(copied_metadata(path, Path(copies)))
+            return read_known(copy_database(path, Path(copies)))
         except (sqlite3.DatabaseError, UnicodeError, OSError):
             return None
 
@@ -163,8 +166,7 @@ def _tablet(
         try:
             schemas = kept_schemas(table)
         except UnsupportedError as error:
-            found = Finding(table, None, str(error), "The table's buckets cannot be opened", "Use that version")
-            yield replace(found, error_class=UnsupportedError.__name__)
+            yield _newer(table, error, "The table's buckets cannot be opened")
             continue
         for parent in (table, *_numbered_files(table, _PARTITION)):
             for bucket in _numbered_files(parent, _BUCKET):
@@ -193,10 +195,7 @@ def _bucket_findings(
             ranges = damaged_ranges(folder, schemas, durable)
             yield from losses(bucket, ranges, known, _remote_range(remote, bucket))
     except UnsupportedError as error:
-        found = _of_table(
-            Finding(folder, None, str(error), "The bucket cannot be opened", "Use that version"), bucket, known
-        )
-        yield replace(found, error_class=UnsupportedError.__name__)
+        yield _of_table(_newer(folder, error, "The bucket cannot be opened"), bucket, known)
     except OSError as error:
         yield _of_table(_unreadable(folder, error), bucket, known)
 
@@ -266,7 +265,7 @@ def _lake_catalog(folder: Path, known: KnownBuckets) -> Iterator[Finding | str]:
     path = folder / "lake" / "catalog.db"
     problem = _catalog_problem(path)
     if problem is not None:
-        names = sorted({known.title(bucket).partition(" ")[0] for bucket in known.lake})
+        names = sorted({known.place(bucket) for bucket in known.lake})
         meaning = f"What the lake holds of {', '.join(names[:_NAMED_MAX])}{', ...' if names[_NAMED_MAX:] else ''} cannot be read or tiered to"
         yield Finding(
             path, None, problem, meaning, "Restore the file from a copy: the tables' own files are in the lake still"
@@ -279,10 +278,7 @@ def _catalog_problem(path: Path) -> str | None:
         return "the catalog's file is missing"
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            for each in (path, path.with_name(f"{path.name}-journal"), path.with_name(f"{path.name}-wal")):
-                if each.exists():
-                    shutil.copyfile(each, Path(copies) / each.name)
-            with closing(sqlite3.connect(Path(copies) / path.name)) as db:
+            with closing(sqlite3.connect(copy_database(path, Path(copies)))) as db:
                 (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
                 db.execute("SELECT count(*) FROM iceberg_tables").fetchone()
         except (sqlite3.DatabaseError, UnicodeError, OSError) as error:

@@ -13,13 +13,13 @@ from fluss_lab.errors import CorruptDataError, StorageError
 from fluss_lab.server.coordinator.metadata.metadata_store import BUSY_TIMEOUT_S, DATABASE_FILE, PASSING
 
 
-def copied_metadata(path: Path, folder: Path) -> Path:
-    """Copy metadata with its write-ahead log into a folder; return the copy. No server may run on it.
+def copy_database(path: Path, folder: Path) -> Path:
+    """Copy a file of SQLite's with its logs into a folder; return the copy. Nobody may write to it.
 
     Raises:
         OSError: It cannot be read, or the copy cannot be written.
     """
-    for each in (path, path.with_name(path.name + "-wal")):
+    for each in (path, *(path.with_name(path.name + log) for log in ("-wal", "-journal"))):
         if each.exists():
             shutil.copyfile(each, folder / each.name)
     return folder / path.name
@@ -61,6 +61,6 @@ def _opened(path: Path, *, is_served: bool) -> Iterator[sqlite3.Connection]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies,
-        closing(sqlite3.connect(copied_metadata(path, Path(copies)))) as db,
+        closing(sqlite3.connect(copy_database(path, Path(copies)))) as db,
     ):
         yield db

@@ -1,4 +1,4 @@
-"""What a JVM of Spark's takes over from the environment: arguments, and folders for files. Read and checked before it starts."""
+"""The surroundings that a JVM of Spark's takes over: arguments, and folders for files. Read and checked before it starts."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fluss_lab.client import Connection, KnownBucket
-from fluss_lab.client.cluster.bucket_status import bucket_statuses, lake_snapshot
+from fluss_lab.client.cluster.bucket_status import bucket_statuses
 from fluss_lab.clock import SystemClock
 from fluss_lab.errors import (
     CommitConflictError,
@@ -33,6 +33,7 @@ from fluss_lab.lake import CommitterInitContext, LakeCommitter, LakeStorage, Lak
 from fluss_lab.model import LakeOffset, TableBucket, TableInfo
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.tiering.maintenance.automatic_maintenance import MaintenanceScene, maintain_table
+from fluss_lab.tiering.round.lake_file_check import check_newest_files
 from fluss_lab.tiering.round.round_options import TieringOptions
 from fluss_lab.tiering.round.round_planner import RoundPlan, RoundPlanner, collect_results
 from fluss_lab.tiering.round.round_report import TieredBucket, TieringReport
@@ -244,15 +245,10 @@ class TieringRound:
         raise InternalError(f"{self._assignment}: no attempt was made")
 
     def _check_files(self) -> None:
-        """Raise what is wrong with the lake's files: one that is gone looks, at first, like one of a snapshot that was expired.
-
-        Cost: what planning a read costs, and 30 microseconds a file.
-        """
-        path, table_id = self._assignment.path, self._assignment.table_id
-        with suppress(LakeSnapshotNotFoundError):  # never tiered, or expired in fact
-            known = lake_snapshot(self._connection, path, table_id=table_id)
-            source = self._storage.create_lake_source(assigned_table(self._connection, self._assignment))
-            source.check_files(source.plan(known.snapshot_id))
+        """Raise what is wrong with the lake's files: one that is gone looks, at first, like one of a snapshot that was expired."""
+        with suppress(LakeSnapshotNotFoundError):  # expired in fact
+            table = assigned_table(self._connection, self._assignment)
+            check_newest_files(self._connection, self._storage, table)
 
     def _attempt(self) -> TieringReport:
         round_id = uuid.uuid4().hex

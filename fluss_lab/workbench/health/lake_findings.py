@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fluss_lab.client import Connection
-from fluss_lab.errors import FlussError, LakeSnapshotNotFoundError, UnavailableError
-from fluss_lab.lake import LakeStorage
+from fluss_lab.errors import FlussError, UnavailableError
 from fluss_lab.model import TableInfo
+from fluss_lab.tiering.round.lake_file_check import check_newest_files
 
 #: No further table is looked at then: a doctor is waited for.
 LOOK_S: Final = 5.0
@@ -62,7 +62,7 @@ def look_at_lake(connection: Connection, tables: Sequence[TableInfo], look_s: fl
     until_s = time.monotonic() + look_s
     for seen, info in enumerate(tiered, start=1):
         try:
-            _check_newest(connection, storage, info)
+            check_newest_files(connection, storage, info)
         except FlussError as error:
             troubles.append(LakeTrouble(info, error))
             if isinstance(error, UnavailableError):
@@ -70,12 +70,3 @@ def look_at_lake(connection: Connection, tables: Sequence[TableInfo], look_s: fl
         if time.monotonic() >= until_s:
             return LakeLook(seen, len(tiered) - seen, troubles)
     return LakeLook(len(tiered), 0, troubles)
-
-
-def _check_newest(connection: Connection, storage: LakeStorage, info: TableInfo) -> None:
-    try:
-        snapshot = connection.admin().lake_snapshot(info.path, table_id=info.table_id)
-    except LakeSnapshotNotFoundError:
-        return  # never tiered
-    source = storage.create_lake_source(info)
-    source.check_files(source.plan(snapshot.snapshot_id))

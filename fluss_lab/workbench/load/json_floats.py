@@ -15,7 +15,7 @@ _TEXTS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 #: What one of the texts ends with in a file.
 _ENDS: Final = (b'NaN"', b'Infinity"')
 #: In a path, between a list and its elements.
-_ELEMENT: Final = "element"
+ELEMENT: Final = "element"
 
 Path = tuple[str, ...]
 
@@ -37,7 +37,7 @@ def number_paths(name: str, found: pa.DataType) -> Iterator[Path]:
 
 def _number_paths(path: Path, found: pa.DataType) -> Iterator[Path]:
     if pa.types.is_list(found):
-        yield from _number_paths((*path, _ELEMENT), found.value_type)
+        yield from _number_paths((*path, ELEMENT), found.value_type)
     elif pa.types.is_struct(found):
         for field in found:
             yield from _number_paths((*path, field.name), field.type)
@@ -59,7 +59,7 @@ def _note_kinds(value: Any, path: Path, kinds: dict[Path, set[str]]) -> None:
             _note_kinds(each, (*path, name), kinds)
     elif isinstance(value, list):
         for each in value:
-            _note_kinds(each, (*path, _ELEMENT), kinds)
+            _note_kinds(each, (*path, ELEMENT), kinds)
     if value is not None:
         kinds.setdefault(path, set()).add(_kind(value))
 
@@ -102,5 +102,5 @@ def _value_with_floats(value: Any, path: Path, paths: Collection[Path]) -> Any:
     if isinstance(value, dict):
         return {name: _value_with_floats(each, (*path, name), paths) for name, each in value.items()}
     if isinstance(value, list):
-        return [_value_with_floats(each, (*path, _ELEMENT), paths) for each in value]
+        return [_value_with_floats(each, (*path, ELEMENT), paths) for each in value]
     return msgspec.Raw(value.encode()) if isinstance(value, str) and value in _TEXTS and path in paths else value

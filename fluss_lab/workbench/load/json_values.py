@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from fluss_lab.errors import InvalidRecordError, InvalidSchemaError
 from fluss_lab.model import DataType
 from fluss_lab.model.values.casts import CellPosition, value_text
-from fluss_lab.workbench.load.json_floats import are_float_texts, number_paths
+from fluss_lab.workbench.load.json_floats import ELEMENT, are_float_texts, number_paths
 from fluss_lab.workbench.load.load_columns import LoadColumn
 from fluss_lab.workbench.load.text_types import (
     FLOAT_EXACT_MAX,
@@ -41,8 +41,6 @@ _SIGNS: Final = bytes(
 _WIDE_PRECISION: Final = 76
 #: Stands for texts like ``NaN`` alone, before it is known whether there are numbers or other texts beside them: JSON has no such type.
 _FLOAT_TEXTS: Final = pa.float16()
-#: In a path, between a list and its elements.
-_ELEMENT: Final = "element"
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ class FoundTypes:
         if pa.types.is_string(found) and path in self._texts:
             return self._texts[path].type().arrow()
         if pa.types.is_list(found):
-            return pa.list_(self._timed_type(f"{path}.{_ELEMENT}", found.value_type))
+            return pa.list_(self._timed_type(f"{path}.{ELEMENT}", found.value_type))
         if pa.types.is_struct(found):
             return pa.struct([(field.name, self._timed_type(f"{path}.{field.name}", field.type)) for field in found])
         return found
@@ -178,7 +176,7 @@ def _settled_type(found: pa.DataType, values: pa.ChunkedArray) -> pa.DataType:
 def _leaves(path: str, values: pa.ChunkedArray) -> Iterator[tuple[str, pa.ChunkedArray]]:
     """Yield the values of a column that are not nested, each kind with its path."""
     if pa.types.is_list(values.type):
-        yield from _leaves(f"{path}.{_ELEMENT}", pc.list_flatten(values))
+        yield from _leaves(f"{path}.{ELEMENT}", pc.list_flatten(values))
     elif pa.types.is_struct(values.type):
         for field, inner in zip(values.type, values.flatten(), strict=True):
             yield from _leaves(f"{path}.{field.name}", inner)
@@ -196,7 +194,7 @@ def _has_large(values: pa.ChunkedArray) -> bool:
 def _unknown(found: pa.DataType, dtype: DataType) -> tuple[str, ...] | None:
     if dtype.name == "ARRAY" and pa.types.is_list(found):
         inner = _unknown(found.value_type, dtype.fields[0].type)
-        return None if inner is None else (_ELEMENT, *inner)
+        return None if inner is None else (ELEMENT, *inner)
     if dtype.name == "ROW" and pa.types.is_struct(found):
         known = {field.name: field.type for field in dtype.fields}
         for field in found:
@@ -251,7 +249,7 @@ def with_times(values: pa.Array, dtype: DataType, place: CellPosition) -> pa.Arr
     if dtype.name == "ARRAY":
         offsets = pc.subtract(values.offsets, values.offsets[0])
         parents = pc.list_parent_indices(values)
-        inner = place.inner(_ELEMENT, lambda at: parents[at].as_py())
+        inner = place.inner(ELEMENT, lambda at: parents[at].as_py())
         elements = with_times(values.flatten(), dtype.fields[0].type, inner)
         return pa.ListArray.from_arrays(offsets, elements, mask=mask)
     children = [
@@ -333,7 +331,7 @@ def _lost_number(value: Any, dtype: DataType, path: str) -> tuple[str, DataType,
         fits = exact_decimal(value, dtype) is not None and len(Decimal(value).as_tuple().digits) <= _DECIMAL_DIGITS_MAX
         return None if fits else (path, dtype, value)
     if dtype.name == "ARRAY" and isinstance(value, list):
-        inner = [(each, dtype.fields[0].type, f"{path}.{_ELEMENT}") for each in value]
+        inner = [(each, dtype.fields[0].type, f"{path}.{ELEMENT}") for each in value]
     elif dtype.name == "ROW" and isinstance(value, dict):
         inner = [(value.get(field.name), field.type, f"{path}.{field.name}") for field in dtype.fields]
     return next((found for each in inner if (found := _lost_number(*each)) is not None), None)
@@ -361,7 +359,7 @@ def has_key(row: Any, path: tuple[str, ...]) -> bool:
     """Return whether a value has the key at the end of a path."""
     if not path:
         return True
-    if path[0] == _ELEMENT and isinstance(row, list):
+    if path[0] == ELEMENT and isinstance(row, list):
         return any(has_key(each, path[1:]) for each in row)
     return isinstance(row, dict) and path[0] in row and has_key(row[path[0]], path[1:])
 
