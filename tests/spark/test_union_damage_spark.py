@@ -41,11 +41,12 @@ def _flipped(data, at):
         lambda data: b"",
         lambda data: data[:100],
         lambda data: data + b"\0",
+        lambda data: data[:4] + b"\0" + data[4:],
         lambda data: _flipped(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little") // 2),
         None,
         ...,
     ],
-    ids=["emptied", "cut", "longer", "another footer", "gone", "another bucket's"],
+    ids=["emptied", "cut", "longer", "longer before its footer", "another footer", "gone", "another bucket's"],
 )
 def test_a_file_that_is_not_what_was_written_is_refused_before_spark_opens_it(spark, damageable, damage):
     """Spark itself leaves an empty file out, and believes a footer."""
