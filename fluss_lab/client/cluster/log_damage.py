@@ -28,10 +28,11 @@ _SHOWN_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class DamagedOffsets:
-    """Offsets ``[start, stop)`` of a bucket's log that cannot be read.
+    """Offsets ``[start, stop)`` of a bucket's log that cannot be read; none, at its start, where its rows are what cannot be.
 
     Attributes:
-        file: In which they begin, or behind which they are missing; on the server's machine.
+        file: In which they begin, or behind which they are missing; on the server's machine. Without offsets: the folder of
+            the key-value snapshots, none of which has the rows that the log goes on from.
         start: The first.
         stop: Where the log can be read again.
         before_ms: Timestamp of the last record before; None without any.

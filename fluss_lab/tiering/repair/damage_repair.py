@@ -216,6 +216,9 @@ class _DamageRepair:
                 sent=sent,
             )  # fmt: skip
             failpoint("tiering.give_up.after")
+            if first.start == first.stop:
+                log.warning("event=rows_sent table=%s bucket=%s log_start=%d", self._path, each.bucket, start)
+                continue
             log.warning("event=damage_given_up table=%s bucket=%s start=%d stop=%d log_start=%d file=%s", self._path,
                         each.bucket, first.start, first.stop, start, first.file)  # fmt: skip
 

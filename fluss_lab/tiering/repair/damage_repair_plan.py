@@ -61,6 +61,11 @@ class RangePlan:
         return f"bucket {self.bucket.bucket}" + ("" if self.partition is None else f" of partition {self.partition}")
 
     @property
+    def is_of_rows(self) -> bool:
+        """Return whether the log is sound, and what cannot be read are the key-value snapshots of the rows it goes on from."""
+        return self.damage.start == self.damage.stop and not self.is_gone
+
+    @property
     def needs_rows(self) -> bool:
         """Return whether the rows of a primary-key table need what is damaged: it cannot be given up then."""
         return self.rows_until is not None and self.rows_until < self.damage.stop and not self.is_gone
@@ -84,7 +89,11 @@ class RangePlan:
     def lines(self) -> Iterator[str]:
         """Yield its lines in a plan."""
         damage, start = self.damage, self.damage.start
-        if start == damage.stop:
+        if self.is_of_rows:
+            yield (
+                f"{self}: {damage.file}: no key-value snapshot has the rows that the log goes on from, which begins at offset {start}"
+            )
+        elif start == damage.stop:
             yield f"{self}: {damage.file}: nothing of the log is left, and no record is known that was in it"
         else:
             yield f"{self}: {damage.file}: offsets {range_text((start, damage.stop))} cannot be read{_times(damage)}"
@@ -96,8 +105,8 @@ class RangePlan:
         if self.needs_rows:
             yield (
                 f"  not possible: the rows are made from the changes since offset {self.rows_offset}, where their newest key-value "
-                f"snapshot is, and {self._lake_text()}: what {range_text(self._unknown)} made of them is not known; restore the file "
-                "from a copy"
+                f"snapshot is, and {self._lake_text()}: what {range_text(self._unknown)} made of them is not known; restore the "
+                f"{'folder' if self.is_of_rows else 'file'} from a copy"
             )
             return
         if self.to_tier is not None:
@@ -119,12 +128,14 @@ class RangePlan:
                 "  the lake's rows of the bucket are written anew by the next round, from the newest key-value snapshot; the "
                 "changelog before that can no longer be read from the lake"
             )
-        yield f"  the log begins at {damage.stop} then"
+        if not self.is_of_rows:
+            yield f"  the log begins at {damage.stop} then"
 
     @property
     def _unknown(self) -> Range:
         """Return the damaged changes that rows are missing."""
-        return max(self.damage.start, self.lake_end or 0, self.rows_offset or 0), self.damage.stop
+        first = 0 if self.is_of_rows else self.damage.start
+        return max(first, self.lake_end or 0, self.rows_offset or 0), self.damage.stop
 
     def _lake_text(self) -> str:
         if self.lake_end is None:
@@ -181,7 +192,7 @@ class DamagePlan:
 
     def __repr__(self) -> str:
         if self.is_empty:
-            return f"table {self.table}: every byte of its logs can be read; there is nothing to repair"
+            return f"table {self.table}: every byte of its logs can be read, and its rows; there is nothing to repair"
         lines = [f"table {self.table}:"]
         for each in self.ranges:
             lines += each.lines()

@@ -73,7 +73,8 @@ def damage_response(bucket: Bucket, found: BucketDamage) -> pb.DescribeDamageRes
     if found.lake is not None:
         response.lake_log_end_offset = lake_end(found)
     for each in found.ranges:
-        entry = response.ranges.add(file=str(each.path), start_offset=each.start, stop_offset=each.stop)
+        file = str(found.snapshots or each.path)
+        entry = response.ranges.add(file=file, start_offset=each.start, stop_offset=each.stop)
         if each.before_ms >= 0:
             entry.time_before = each.before_ms
         if each.after_ms >= 0:

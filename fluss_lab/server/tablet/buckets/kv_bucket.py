@@ -162,6 +162,7 @@ class KvBucket:
             return KvBucket(table, log, fresh, snapshots, options, log.stopped)
         try:
             store = options.memory.watch(_restore(table, schema_id, log, snapshots, fresh))
+            _check_reach(table.path, store, log, snapshots)
             schema, pace = table.schemas[schema_id], options.memory.pace
             replay = Replay(log.reader.view, store, table.schemas, schema, pace=pace)
             replay.run()
@@ -465,6 +466,16 @@ def _restore(
     except CorruptDataError as error:
         raise CorruptDataError(f"snapshot {completed.snapshot_id}: its writers cannot be read: {error}") from error
     return KvStore.restore(table.descriptor, schema_id, table.schemas, image)
+
+
+def _check_reach(path: TablePath, store: KvStore, log: BucketLog, snapshots: SnapshotStore) -> None:
+    """Raise unless the log holds all that was changed since a snapshot."""
+    if store.log_offset < log.start:
+        raise CorruptDataError(
+            f"{snapshots.folder}: the rows were made from the changes since offset {store.log_offset}, where the newest whole "
+            f"key-value snapshot is, and the log begins at {log.start}: restore the snapshots from a copy and start the server "
+            f"again, or have the rows made from the lake's: fluss-lab repair {path} --skip-corrupt"
+        )
 
 
 def _widen(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

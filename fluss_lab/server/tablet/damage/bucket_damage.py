@@ -20,6 +20,7 @@ from fluss_lab.server.tablet.log.log_recovery import segment_bases
 from fluss_lab.server.tablet.log.recovery_point import Checkpoint
 from fluss_lab.server.tablet.log.segment import SegmentMark
 from fluss_lab.server.tablet.log.sparse_index import IndexMark
+from fluss_lab.storage.file_store import Place
 
 #: Looks at a log that is being written, until two agree.
 _LOOKS_MAX: Final = 5
@@ -32,7 +33,8 @@ class BucketDamage:
     Attributes:
         start: First offset that the cluster holds, were all of it sound.
         end: Offset that the next record gets, as far as it is known.
-        ranges: What cannot be read, ascending; a batch of a newer format is not among it.
+        ranges: What cannot be read, ascending; a batch of a newer format is not among it. Of a sound log that begins behind
+            what its rows are made from: one empty range at its start.
         remote_end: Remote storage holds what is before this offset, from `start` on; None: it does not lead into the log.
         lake: What the lake holds.
         rows_offset: Offset from which on the rows of a primary-key table's bucket can be made again from the log: that of
@@ -40,6 +42,7 @@ class BucketDamage:
         lake_rows_offset: The lake has the rows as they were at this offset, and all of the log from there on is sound; None
             where that is not so, or not needed.
         is_gone: Whether nothing of the log is left on the disk.
+        snapshots: Where the key-value snapshots are, of a sound log that begins behind the newest that is whole; else None.
     """
 
     start: int
@@ -50,6 +53,12 @@ class BucketDamage:
     rows_offset: int | None
     lake_rows_offset: int | None = None
     is_gone: bool = False
+    snapshots: Place | None = None
+
+    @property
+    def file(self) -> str:
+        """Return what to restore from a copy, of the first of what is damaged."""
+        return str(self.snapshots or self.ranges[0].path)
 
 
 def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDamage:
@@ -88,6 +97,10 @@ def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDama
         # The end itself is lost: offsets that were seen are not given again.
         ranges[-1] = ranges[-1]._replace(stop=max(ranges[-1].stop, *elsewhere))
     is_gone = bool(ranges) and _is_gone(folder, ranges, local_start)
+    snapshots = None
+    if not ranges and bucket.kv is not None and rows_offset is not None and rows_offset < log.start:
+        snapshots = bucket.kv.snapshots.folder
+        ranges.append(DamagedRange(folder, log.start, log.start, 0))
     needs_rows = bool(ranges) and rows_offset is not None and rows_offset < ranges[-1].stop
     return BucketDamage(
         start=local_start if held is None else min(held.start, local_start),
@@ -98,6 +111,7 @@ def find_damage(bucket: Bucket, folder: Path, durable_offset: int) -> BucketDama
         rows_offset=rows_offset,
         lake_rows_offset=_lake_rows(folder, ranges, lake, is_gone=is_gone) if needs_rows and lake else None,
         is_gone=is_gone,
+        snapshots=snapshots,
     )
 
 
@@ -196,7 +210,7 @@ def cut_behind(
     elif rows_offset is not None and rows_offset < to:
         raise UnsupportedError(
             f"the rows are made from the changes since offset {rows_offset}, where their newest key-value snapshot is, "
-            f"and [{start}, {stop}) of them cannot be read: restore {damaged.path} from a copy"
+            f"and [{rows_offset if start == stop else start}, {stop}) of them cannot be read: restore {found.file} from a copy"
         )
     source = damaged.path.name if damaged.position is not None and to == stop else None
     noted = GivenUpRange(start, to, lost_start, now_ms)
@@ -223,12 +237,15 @@ def _lost_start(found: BucketDamage, damaged: DamagedRange, *, discard: bool) ->
 
 
 def lake_end(found: BucketDamage) -> int:
-    """Return up to where the lake holds what the cluster has, from its first offset on; that offset, where it does not."""
+    """Return up to where the lake holds what the cluster has, from its first offset on; that offset, where it does not.
+
+    Of rows that are to be made from the lake's: up to where it holds the bucket.
+    """
     lake = found.lake
     # What a primary-key table has before the first offset that the lake can replay is in it as rows: see retention.
     if lake is None or (found.rows_offset is None and lake.start > found.start):
         return found.start
-    return max(found.start, lake.end)
+    return lake.end if found.snapshots is not None else max(found.start, lake.end)
 
 
 def checkpoint_behind(bucket: Bucket, folder: Path, start: int) -> Checkpoint:

@@ -254,12 +254,14 @@ class DamageRequests:
         """Have a bucket's log begin behind its first damaged range: see `bucket_damage` for what that must not lose."""
         self._reserve.check_writable("nothing was given up")
         with self._cutting:
-            if self._store.is_lost(bucket_of(request)):
+            if is_lost := self._store.is_lost(bucket_of(request)):
                 self._begin_anew(request)
             bucket = self._store.get(bucket_of(request))
             # Requested again because the answer was lost.
             is_done = any(each.start == request.start_offset for each in bucket.given_up)
-            if not is_done and request.start_offset < request.stop_offset:
+            if request.start_offset == request.stop_offset:
+                bucket = self._make_rows(bucket, request, is_gone=is_lost)
+            elif not is_done and request.start_offset < request.stop_offset:
                 bucket = self._cut(self._lay_log(bucket, request), request)
             return pb.GiveUpRangeResponse(log_start_offset=bucket.log.start)
 
@@ -286,7 +288,10 @@ class DamageRequests:
         found = find_damage(bucket, folder, 0)
         place, start = self._store.folder(bucket.id), found.start
         gone = found.ranges[0] if found.ranges else DamagedRange(place, start, start, 0)
-        return replace(found, ranges=(gone._replace(path=place),), is_gone=True)
+        rows = found.lake_rows_offset
+        if found.snapshots is not None and found.lake is not None:
+            rows = min(found.lake.end, start)  # what the lake has not is lost with the log
+        return replace(found, ranges=(gone._replace(path=place),), lake_rows_offset=rows, is_gone=True, snapshots=None)
 
     def _cut_of(self, found: BucketDamage, request: pb.GiveUpRangeRequest) -> LogCut:
         return cut_behind(
@@ -315,6 +320,18 @@ class DamageRequests:
                     cut.noted.lost_start, cut.start, extra=bucket.log_fields)  # fmt: skip
         return renewed
 
+    def _make_rows(self, bucket: Bucket, request: pb.GiveUpRangeRequest, *, is_gone: bool) -> Bucket:
+        """Have the rows that a sound log goes on from, where no snapshot has them any more."""
+        found = self._find_damage(bucket)
+        if found.snapshots is None:
+            return bucket
+        found = replace(found, is_gone=is_gone)
+        self._keep_rows(bucket, found, self._cut_of(found, request), request)
+        renewed = self._store.renew(bucket.id, lambda _: None)
+        self._scanners.close_bucket(bucket.id)
+        log.warning("event=rows_made_from_lake log_start=%d", renewed.log.start, extra=bucket.log_fields)
+        return renewed
+
     def _keep_rows(self, bucket: Bucket, found: BucketDamage, cut: LogCut, request: pb.GiveUpRangeRequest) -> None:
         """Have a snapshot from which the rows are made behind the cut, without the log before it."""
         if bucket.kv is None:
@@ -330,7 +347,7 @@ class DamageRequests:
             except CorruptDataError as error:
                 raise CorruptDataError(
                     f"the rows that the lake has of the bucket at offset {image.log_offset} are not those that its log goes on "
-                    f"from: {error}. Nothing was changed; restore {found.ranges[0].path} from a copy"
+                    f"from: {error}. Nothing was changed; restore {found.file} from a copy"
                 ) from error
             self._snapshots.take_anew(bucket, image)
         elif found.is_gone and (found.rows_offset or 0) < cut.start:
