@@ -199,12 +199,18 @@ def check_files(folder: Place, manifest: SnapshotManifest) -> None:
     for mark in (manifest.live, *(each.file for each in manifest.files)):
         path = folder / mark.name
         if isinstance(path, Path):
-            _check_file(path, mark)
+            check_file(path, mark)
         else:
             _fetch(path, mark)
 
 
-def _check_file(path: Path, mark: FileMark) -> None:
+def check_file(path: Path, mark: FileMark) -> None:
+    """Raise unless a local file has the size and CRC of a mark.
+
+    Raises:
+        CorruptDataError: It is missing, cut, changed or unreadable; the text names it.
+        OSError: The file system refused to read.
+    """
     try:
         size, crc = _sum_of(path, mark.size_bytes)
     except FileNotFoundError as error:
@@ -238,7 +244,7 @@ def _read_mapped(folder: Place, mark: FileMark) -> pa.Buffer:
     path = folder / mark.name
     if not isinstance(path, Path):
         return pa.py_buffer(_fetch(path, mark))
-    _check_file(path, mark)
+    check_file(path, mark)
     if not mark.size_bytes:
         return pa.py_buffer(b"")  # an empty file cannot be mapped
     with pa.memory_map(str(path)) as file:

@@ -167,7 +167,7 @@ KV = (
     ),
     Mutant(
         "rows_in_files_are_not_read_back", "P7", "fluss_lab/records/kv_files.py",
-        "    _check_file(path, mark)\n    if not mark.size_bytes:",
+        "    check_file(path, mark)\n    if not mark.size_bytes:",
         "    if not mark.size_bytes:",
         (f"{IN_MEMORY}::test_a_file_that_is_not_what_was_written_is_not_mapped[changed]",),
     ),

@@ -12,6 +12,7 @@ COORDINATOR = "fluss_lab/server/coordinator/tablets/kv_snapshot_registry.py"
 IN_STORE = "tests/unit/server/kv/test_kv_snapshot.py"
 IN_DAMAGE = "tests/unit/server/kv/test_snapshot_damage.py"
 IN_CRASHES = "tests/unit/server/kv/test_snapshot_crashes.py"
+IN_FILES = "tests/unit/server/kv/test_file_changes.py"
 IN_TABLET = "tests/unit/server/tablet/buckets/test_kv_snapshotter.py"
 IN_COORDINATOR = "tests/unit/server/coordinator/tablets/test_kv_snapshot_registry.py"
 
@@ -31,6 +32,30 @@ KV_SNAPSHOTS = (
         "    if crc != mark.crc:\n",
         "    if crc < 0:\n",
         (f"{IN_DAMAGE}::test_a_damaged_file_is_refused[0000000001-0.chunks]",),
+    ),
+    Mutant(
+        "rows_of_a_file_that_was_changed_under_the_server", "P7", "fluss_lab/server/tablet/buckets/kv_bucket.py",
+        "        if self._behind is None and (changed := self.store.files.find_changed()) is not None:\n",
+        "        if (changed := None) is not None:\n",
+        (f"{IN_FILES}::test_rows_are_made_again_from_the_log[_lookup]",),
+    ),
+    Mutant(
+        "scan_of_a_file_that_was_changed_under_it", "P7", "fluss_lab/server/tablet/requests/bucket_scans.py",
+        "                if (changed := session.files.find_changed()) is not None:\n",
+        "                if (changed := None) is not None:\n",
+        (f"{IN_FILES}::test_a_scan_under_way_ends_instead_of_giving_what_was_changed",),
+    ),
+    Mutant(
+        "snapshot_built_on_a_file_that_was_changed", "P6", SNAPSHOT,
+        "        return known is None or not known.is_changed()\n",
+        "        return True or known is None\n",
+        (f"{IN_FILES}::test_no_snapshot_is_built_on_a_file_that_was_changed",),
+    ),
+    Mutant(
+        "file_that_was_touched_taken_for_changed", "P8", "fluss_lab/server/kv/file_changes.py",
+        "            check_file(self.path, self.mark)\n",
+        "            raise OSError\n",
+        (f"{IN_FILES}::test_what_is_touched_but_not_changed_is_read_on",),
     ),
     Mutant(
         "snapshot_manifest_without_crc", "P7", "fluss_lab/records/checksummed_json.py",

@@ -29,6 +29,7 @@ from fluss_lab.records.kv_manifest import (
     CompletedSnapshot,
     SnapshotManifest,
 )
+from fluss_lab.server.kv.file_changes import SnapshotFile, SnapshotFiles
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
 from fluss_lab.server.kv.store_view import KvImage
@@ -83,6 +84,8 @@ class SnapshotStore:
         #: The snapshot from which the present state of the bucket was made, or that was made of it: chunks with its
         #: ids are the same. Of any other snapshot that is not known: ids are used again after a fall-back.
         self._base: SnapshotManifest | None = None
+        #: The local files of chunks of it, by name.
+        self._base_files: dict[str, SnapshotFile] = {}
         self._id_min = 0
         try:
             if holds:
@@ -143,8 +146,9 @@ class SnapshotStore:
             found = self._whole(lambda manifest: _image(self._folder.path, manifest, schemas))
             if found is None:
                 return None
-            self._base = found[0]
-            return self._completed_snapshot(found[0]), found[1]
+            self._base, (image, files) = found
+            self._base_files = {each.path.name: each for each in files}
+            return self._completed_snapshot(self._base), image
 
     def check(self, schemas: Mapping[int, pa.Schema]) -> CompletedSnapshot | None:
         """Return the snapshot that `load` would; it raises as that does. The state is read, and not kept."""
@@ -196,6 +200,7 @@ class SnapshotStore:
                 self._sweep()
                 if anew:
                     self._base = None
+                    self._base_files = {}
                 manifest, new_bytes = self._write(snapshot_id, image, writers, created_ms)
             except BaseException as error:
                 self._abandon(snapshot_id)
@@ -204,6 +209,7 @@ class SnapshotStore:
                     raise StorageError(f"{self.folder}: {text}") from error
                 raise
             self._base = manifest
+            self._base_files = {name: each for name, each in self._base_files.items() if name in manifest.file_names}
             self._manifests = (manifest, *self._manifests)
             self._expire()
             return replace(self._completed_snapshot(manifest), new_bytes=new_bytes)
@@ -223,6 +229,8 @@ class SnapshotStore:
             failpoint("kv.snapshot.before_chunks")
             path = self.folder / f"{snapshot_id:010d}-{number}{CHUNKS_SUFFIX}"
             mark = write_chunks(path, [ChunkRows(each.rows, each.offsets, each.timestamps_ms) for each in group])
+            if isinstance(path, Path):
+                self._base_files[path.name] = SnapshotFile.of(path, mark)
             new.append(ChunkFile(mark, tuple(_mark(each) for each in group)))
         self._check_open()
         failpoint("kv.snapshot.before_live")
@@ -258,13 +266,19 @@ class SnapshotStore:
         kept = []
         for each in self._base.files:
             used = sum(mark.row_count for mark in each.chunks if wanted.get(mark.chunk_id) == mark)
-            # Where most is no longer needed, the rest is written again, so that the file can go. And nothing is
-            # built on a file that is gone.
+            # Where most is no longer needed, the rest is written again, so that the file can go.
             is_worth_it = 2 * used >= sum(mark.row_count for mark in each.chunks)
-            if is_worth_it and self._folder.size_of(each.file.name) == each.file.size_bytes:
+            if is_worth_it and self._is_whole(each):
                 kept.append(each)
         small = [each for each in kept if each.file.size_bytes < SMALL_FILE_BYTES]
         return [each for each in kept if each not in small] if len(small) > SMALL_FILES_MAX else kept
+
+    def _is_whole(self, each: ChunkFile) -> bool:
+        """Return whether a snapshot can be built on a file: it is there, and is as it was written or checked."""
+        if self._folder.size_of(each.file.name) != each.file.size_bytes:
+            return False
+        known = self._base_files.get(each.file.name)
+        return known is None or not known.is_changed()
 
     def _expire(self) -> None:
         """Remove what is no longer retained. When the disk refuses, the next write tries again."""
@@ -314,7 +328,12 @@ class SnapshotStore:
         )
 
 
-def _image(folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
+def _image(
+    folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]
+) -> tuple[KvImage, list[SnapshotFile]]:
+    """Return the state in a snapshot, and the local files that its rows lie in."""
+    # What is written to them once they are checked is noticed.
+    files = [SnapshotFile.of(folder / each.file.name, each.file) for each in manifest.files if isinstance(folder, Path)]
     stored = list(read_chunks(folder, manifest, schemas))
     # What an object store gave is in memory; a local file is mapped.
     is_mapped = isinstance(folder, Path)
@@ -325,7 +344,8 @@ def _image(folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.S
         )
         for each in stored
     )  # fmt: skip
-    return KvImage(manifest.log_offset, chunks, tuple(each.live for each in stored), manifest.next_chunk_id)
+    live = tuple(each.live for each in stored)
+    return KvImage(manifest.log_offset, chunks, live, manifest.next_chunk_id, SnapshotFiles(files)), files
 
 
 def _mark(chunk: KvChunk) -> ChunkMark:

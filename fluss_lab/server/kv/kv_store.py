@@ -32,6 +32,7 @@ from fluss_lab.server.kv.change_derivation import (
     resolve,
 )
 from fluss_lab.server.kv.chunk_compaction import CompactionLimits, Rewriter
+from fluss_lab.server.kv.file_changes import SnapshotFiles
 from fluss_lab.server.kv.keys.key_hashes import Hashes, KeyHash, Longs, fixed_values
 from fluss_lab.server.kv.keys.key_index import HashIndex, prefix_rows
 from fluss_lab.server.kv.keys.row_equality import Mask, equal_across, group_keys
@@ -73,6 +74,8 @@ class KvStore:
         # Apart, so that nothing refers to the store in a circle: its rows go with its last use.
         self._ids = ChunkIds()
         self._log_offset = 0
+        #: What rows lie in that came with an image.
+        self.files = SnapshotFiles()
         #: Counts what was changed, so that a change is not committed to another state than it was made from.
         self._state, self._torn = 0, False
         self._rewriter = Rewriter(self._ids.take, limits or CompactionLimits())
@@ -452,7 +455,7 @@ class KvStore:
         """Return the store as it is now; later changes do not show. Cost: next to nothing, whatever the size."""
         with self._lock:
             self._check_whole()
-            return KvView(self._log_offset, self._schema_id, self._schema, self._share_chunks())
+            return KvView(self._log_offset, self._schema_id, self._schema, self._share_chunks(), self.files)
 
     def image(self) -> KvImage:
         """Return what a snapshot writes: all chunks that have live rows. Cost: next to nothing, whatever the size."""
@@ -492,6 +495,6 @@ class KvStore:
             for key, live, offsets in chunk.keys(store._checks.keys):
                 store._index.insert(store._hashing.of(key)[live], offsets[live])
         store._layout = ChunkLayout(chunks)
-        store._log_offset = image.log_offset
+        store._log_offset, store.files = image.log_offset, image.files
         store._ids.coming = image.next_chunk_id
         return store

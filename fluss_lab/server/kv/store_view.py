@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRequestError
+from fluss_lab.server.kv.file_changes import SnapshotFiles
 from fluss_lab.server.kv.keys.key_hashes import Longs
 from fluss_lab.server.kv.keys.row_equality import Mask
 from fluss_lab.server.kv.row_chunks import Chunk, KvChunk, check_bytes, no_rows, take_columns
@@ -29,12 +30,14 @@ class KvImage:
         live: For each chunk, a boolean for each row: whether it is the present row of its key. Over all chunks no key
             is live twice.
         next_chunk_id: Larger than every chunk id ever used.
+        files: What chunks that were read lie in.
     """
 
     log_offset: int
     chunks: tuple[KvChunk, ...]
     live: tuple[npt.NDArray[np.bool_], ...]
     next_chunk_id: int
+    files: SnapshotFiles = field(default_factory=SnapshotFiles)
 
     @property
     def row_count(self) -> int:
@@ -53,12 +56,14 @@ class KvView:
         schema_id: The schema that rows are given in.
         schema: Its Arrow form.
         parts: Chunks in order of their offsets, and which of their rows are live. Never changed.
+        files: What chunks lie in that a snapshot had.
     """
 
     log_offset: int
     schema_id: int
     schema: pa.Schema
     parts: tuple[tuple[Chunk, Mask], ...]
+    files: SnapshotFiles = field(default_factory=SnapshotFiles)
 
     @property
     def row_count(self) -> int:

@@ -31,7 +31,7 @@ from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.row_memory import RowMemory
 from fluss_lab.server.kv.store_view import KvImage, KvView
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
-from fluss_lab.server.tablet.buckets.kv_replay import Replay
+from fluss_lab.server.tablet.buckets.kv_replay import Replay, check_reach
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.log.batch_admission import WriterStates
 from fluss_lab.server.tablet.log.bucket_log import BucketLog
@@ -162,7 +162,7 @@ class KvBucket:
             return KvBucket(table, log, fresh, snapshots, options, log.stopped)
         try:
             store = options.memory.watch(_restore(table, schema_id, log, snapshots, fresh))
-            _check_reach(table.path, store, log, snapshots)
+            check_reach(table.path, store, log.start, snapshots.folder)
             schema, pace = table.schemas[schema_id], options.memory.pace
             replay = Replay(log.reader.view, store, table.schemas, schema, pace=pace)
             replay.run()
@@ -263,6 +263,8 @@ class KvBucket:
             ServerUnavailableError: That failed too, and is tried again in a while.
             CorruptDataError: Log and snapshot do not give the rows.
         """
+        if self._behind is None and (changed := self.store.files.find_changed()) is not None:
+            self._lose_rows(f"{changed} was changed since it was read")
         if self._behind is None:
             return
         self.log.settle()  # what is not readable yet would be missing
@@ -283,6 +285,13 @@ class KvBucket:
                 behind.check(self.table.path)
             self._behind = None
 
+    def _lose_rows(self, reason: str) -> None:
+        with self.lock:
+            if self._behind is None and self.store.files.find_changed() is not None:
+                self.store.invalidate()
+                self._behind = _Behind(reason)
+                log.error("event=rows_lost table=%s error=%s", self.table.path, reason)
+
     def _rebuild(self) -> None:
         table = self.table
         # The old rows go first: memory may be what was missing.
@@ -298,6 +307,7 @@ class KvBucket:
         else:
             store = KvStore.restore(table.descriptor, schema_id, table.schemas, loaded[1])
         store.follow(invalid)
+        check_reach(table.path, store, self.log.start, self.snapshots.folder)
         schema, pace = table.schemas[schema_id], self._memory.pace
         Replay(self.log.reader.view, self._memory.watch(store), table.schemas, schema, confirms=False, pace=pace).run()
         if store.log_offset != self.log.end:
@@ -336,7 +346,8 @@ class KvBucket:
     @property
     def is_live(self) -> bool:
         """Return whether the rows are those of the whole log, whatever became of the log's files since they were made."""
-        return self._failure is None and self._behind is None and self.store.log_offset == self.log.end
+        is_current = self._failure is None and self._behind is None and self.store.log_offset == self.log.end
+        return is_current and self.store.files.find_changed() is None
 
     def rows_offset(self) -> int:
         """Return the offset from which on the log is needed to rebuild the rows: its end where they are in memory.
@@ -466,16 +477,6 @@ def _restore(
     except CorruptDataError as error:
         raise CorruptDataError(f"snapshot {completed.snapshot_id}: its writers cannot be read: {error}") from error
     return KvStore.restore(table.descriptor, schema_id, table.schemas, image)
-
-
-def _check_reach(path: TablePath, store: KvStore, log: BucketLog, snapshots: SnapshotStore) -> None:
-    """Raise unless the log holds all that was changed since a snapshot."""
-    if store.log_offset < log.start:
-        raise CorruptDataError(
-            f"{snapshots.folder}: the rows were made from the changes since offset {store.log_offset}, where the newest whole "
-            f"key-value snapshot is, and the log begins at {log.start}: restore the snapshots from a copy and start the server "
-            f"again, or have the rows made from the lake's: fluss-lab repair {path} --skip-corrupt"
-        )
 
 
 def _widen(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
+from fluss_lab.model.names import TablePath
 from fluss_lab.records.batch import CRC_START, HEADER_BYTES, BatchHeader, align_buffer, checksum, split_headers
 from fluss_lab.records.log_records import fit_to_schema
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.tablet.log.log_reader import LogView
 from fluss_lab.server.tablet.log.previous_offsets import Offsets, PreviousOffsets
 from fluss_lab.server.tablet.log.segment import Segment
+from fluss_lab.storage.file_store import Place
 
 #: Bytes of log read at once.
 _CHUNK_BYTES: Final = 4 << 20
@@ -36,6 +38,26 @@ class _Group:
     headers: list[BatchHeader] = field(default_factory=list)
     rows: list[pa.RecordBatch] = field(default_factory=list)
     change_types: list[memoryview] = field(default_factory=list)
+
+
+def check_reach(path: TablePath, store: KvStore, log_start: int, snapshots: Place) -> None:
+    """Raise unless the log holds all that was changed since a store's snapshot.
+
+    Args:
+        path: The table.
+        store: With the rows of the newest whole snapshot.
+        log_start: First offset of the log.
+        snapshots: The folder of the snapshots.
+
+    Raises:
+        CorruptDataError: It begins later.
+    """
+    if store.log_offset < log_start:
+        raise CorruptDataError(
+            f"{snapshots}: the rows were made from the changes since offset {store.log_offset}, where the newest whole key-value "
+            f"snapshot is, and the log begins at {log_start}: restore the snapshots from a copy and start the server again, or "
+            f"have the rows made from the lake's: fluss-lab repair {path} --skip-corrupt"
+        )
 
 
 class Replay:

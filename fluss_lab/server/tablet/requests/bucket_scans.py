@@ -25,6 +25,7 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
+from fluss_lab.server.kv.file_changes import SnapshotFiles
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.requests.lookup_rows import check_columns, look_up_bucket
@@ -124,6 +125,8 @@ class _Session:
     schema_id: int
     log_offset: int
     batches: Iterator[pa.RecordBatch]
+    #: What the rows lie in.
+    files: SnapshotFiles
     used_ms: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     call: int = -1
@@ -209,7 +212,7 @@ class Scanners:
                 )
             view = kv.view()
             batches = _group((_with_places(*each) for each in view.batches(columns, bytes_max=size)), size)
-            session = _Session(bucket, schema_id, view.log_offset, batches, self._clock.monotonic_ms())
+            session = _Session(bucket, schema_id, view.log_offset, batches, view.files, self._clock.monotonic_ms())
             self._sessions[scanner_id] = session
         try:
             with session.lock:
@@ -225,6 +228,10 @@ class Scanners:
         if call == session.call + 1:
             try:
                 coming = next(session.batches, None) if session.coming is not None else None
+                if (changed := session.files.find_changed()) is not None:
+                    raise NotFoundError(
+                        f"no such scan is open: {changed} was changed since it was read; begin it again"
+                    )
             except BaseException:
                 # What comes behind a failure would look like the end.
                 self._end(scanner_id)

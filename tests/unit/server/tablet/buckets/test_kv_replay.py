@@ -319,9 +319,9 @@ def test_without_the_snapshots_that_a_shortened_log_needs_the_rows_are_refused(s
     tablet.service.apply_retention()
     shutil.rmtree(tablet.folder / "remote" / "kv")
     tablet = tablet.reopen(clean=False)
-    with pytest.raises(CorruptDataError, match="the log begins at .*--skip-corrupt"):
+    with pytest.raises(CorruptDataError, match=r"the log begins at .*--skip-corrupt"):
         tablet.lookup(1)
-    with pytest.raises(CorruptDataError, match="the log begins at .*--skip-corrupt"):
+    with pytest.raises(CorruptDataError, match=r"the log begins at .*--skip-corrupt"):
         tablet.put(upserts(0, 1))
     assert tablet.changelog(tablet.bucket().log.start, previous=False, max_fetch_bytes=1)
     assert "the log begins at" in tablet.describe()[0].error_message
