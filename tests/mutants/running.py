@@ -116,7 +116,7 @@ RUNNING = (
         (f"{IN_EARLY}::test_the_next_call_uses_it_if_it_lives_and_there_is_one_jvm",),
     ),
     Mutant(
-        "threads_of_the_parent_in_a_forked_child", "P12", "fluss_lab/closing.py",
+        "threads_of_the_parent_in_a_forked_child", "P12", "fluss_lab/client/cluster/open_resources.py",
         "            leave()\n",
         "            pass\n",
         ("tests/unit/client/test_forks.py::test_a_forked_child_does_not_wait_for_threads_of_its_parent_nor_lose_rows",),

@@ -122,7 +122,7 @@ STOPPING = (
         (f"{IN_LAB_LIFETIME}::test_a_scanner_that_nobody_holds_ends_its_threads",),
     ),
     Mutant(
-        "closed_lab_leaves_threads", "P12", "fluss_lab/closing.py",
+        "closed_lab_leaves_threads", "P12", "fluss_lab/client/cluster/open_resources.py",
         "                end()\n",
         "                del end\n",
         (f"{IN_LAB_LIFETIME}::test_a_lab_ends_what_it_began_and_leaves_a_quiet_folder",),

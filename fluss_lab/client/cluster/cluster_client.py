@@ -15,11 +15,12 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from fluss_lab.client.cluster.leader_requests import Attempts, closed_error
 from fluss_lab.client.cluster.metadata_cache import Metadata, check_table_id, load_schema
+from fluss_lab.client.cluster.open_resources import OpenResources
 from fluss_lab.client.cluster.remote_files import RemoteFiles
 from fluss_lab.client.cluster.server_address import ServerAddress
 from fluss_lab.client.kv.kept_lookupers import KeptLookupers
 from fluss_lab.client.log.fetch_codec import DecodedEnds
-from fluss_lab.closing import Closing, OpenResources
+from fluss_lab.closing import Closing
 from fluss_lab.errors import (
     AuthenticationError,
     BucketNotFoundError,

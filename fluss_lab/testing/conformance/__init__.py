@@ -25,7 +25,7 @@ Random tests print their seed; `fluss_lab.testing.seeds` says which it is.
 
 from fluss_lab.testing.conformance.catalogs import CatalogConformance
 from fluss_lab.testing.conformance.commits import CommitConformance, KillConformance
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_history import KeyedHistory
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
 from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit

@@ -12,7 +12,8 @@ from fluss_lab.errors import CommitConflictError, InternalError, LakeSnapshotNot
 from fluss_lab.lake import SupportsEmptyBuckets
 from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, TIERING_EPOCH_KEY
 from fluss_lab.model import LakeOffset, TableInfo
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.keyed_history import KeyedHistory
 from fluss_lab.testing.conformance.kit import (
     COLUMNS,
     EPOCH_MS,

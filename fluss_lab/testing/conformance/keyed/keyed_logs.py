@@ -16,7 +16,8 @@ from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
 from fluss_lab.testing.conformance.catalogs import alter
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.keyed_history import KeyedChange, KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, partition_id
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row, plain_rows
 

@@ -21,7 +21,8 @@ from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, RE
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.conformance.catalogs import alter
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks, KeyedHistory
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.keyed_history import KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeKit, partition_id, summary
 from fluss_lab.testing.mock_clock import MockClock
 

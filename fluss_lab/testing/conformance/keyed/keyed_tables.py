@@ -15,7 +15,8 @@ from fluss_lab.errors import CommitConflictError
 from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import ChangeType
 from fluss_lab.testing.conformance.catalogs import alter
-from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChange, KeyedChecks, KeyedHistory, changelog
+from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
+from fluss_lab.testing.conformance.keyed.keyed_history import KeyedChange, KeyedHistory, changelog
 from fluss_lab.testing.conformance.kit import COLUMNS, EPOCH_MS, LakeKit, LakeWrite, partition_id, summary
 from fluss_lab.testing.rows import ALL_TYPES, all_types_row
 
