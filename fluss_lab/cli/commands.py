@@ -106,7 +106,7 @@ def server(
     keep_arrow_memory()  # before gRPC is imported
     with _garbage_collection_off():
         from fluss_lab.lake.format_plugin import check_format, load_lake
-        from fluss_lab.server.process.node_hosting import run_server
+        from fluss_lab.server.process.node_host import run_server
         from fluss_lab.server.process.server_process import receive_options, tablet_command
 
     given = {} if options_fd is None else receive_options(options_fd)
@@ -126,7 +126,7 @@ def tablet_server(folder: Path, server_id: int, ready_fd: int | None) -> None:
 
     keep_arrow_memory()  # before gRPC is imported
     with _garbage_collection_off():
-        from fluss_lab.server.process.tablet_hosting import run_tablet_server
+        from fluss_lab.server.process.tablet_host import run_tablet_server
 
     sys.exit(run_tablet_server(ready_fd))
 

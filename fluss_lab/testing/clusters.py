@@ -22,7 +22,7 @@ from fluss_lab.rpc.access.tls import reachable
 from fluss_lab.server import cluster
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process.discovery import ServerEntry
-from fluss_lab.server.process.node_hosting import make_node
+from fluss_lab.server.process.node_host import make_node
 from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.server_process import OPTIONS_FILE, START_TIMEOUT_S, wait_until_gone
 from fluss_lab.server.process.tablet_launch import LocalTablets, ResidentTablet

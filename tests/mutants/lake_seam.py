@@ -44,7 +44,7 @@ LAKE_SEAM = (
         (f"{IN_PARQUET}::test_unknown_bytes_are_refused",),
     ),
     Mutant(
-        "tables_of_another_format_taken", "P4", "fluss_lab/server/process/node_hosting.py",
+        "tables_of_another_format_taken", "P4", "fluss_lab/server/process/configured_lake.py",
         'if asked not in {"", self._format_name}:',
         'if asked is None:',
         (f"{IN_PARQUET}::test_a_table_without_format_gets_the_clusters",),

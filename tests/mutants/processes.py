@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 SUPERVISOR = "fluss_lab/server/process/supervisor.py"
 TABLET_NODE = "fluss_lab/server/process/tablet_node.py"
-TABLET_HOSTING = "fluss_lab/server/process/tablet_hosting.py"
+TABLET_HOSTING = "fluss_lab/server/process/tablet_host.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 ASSIGNMENT = "fluss_lab/server/coordinator/tablets/bucket_assignment.py"
 

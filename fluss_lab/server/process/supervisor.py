@@ -21,7 +21,7 @@ from fluss_lab.rpc.access.tls import reachable
 from fluss_lab.server.coordinator.tablets.tablet_members import AWAY, RUNNING, STARTING
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process import server_process as process
-from fluss_lab.server.process.tablet_hosting import TabletTask
+from fluss_lab.server.process.tablet_host import TabletTask
 from fluss_lab.server.process.tablet_launch import TabletLaunch
 from fluss_lab.server.process.tablet_node import HEARTBEATS
 

@@ -269,7 +269,7 @@ def test_help_is_quick_because_nothing_heavy_is_loaded():
 def test_the_server_imports_no_lake_library_at_its_start(folder):
     program = (
         "import sys, threading; from pathlib import Path\n"
-        "from fluss_lab.lake.format_plugin import load_lake\nfrom fluss_lab.server.process.node_hosting import make_node\n"
+        "from fluss_lab.lake.format_plugin import load_lake\nfrom fluss_lab.server.process.node_host import make_node\n"
         f"with make_node(Path({str(folder)!r}), load_lake, options={{}}): pass\n"
         "print(sorted({'pyiceberg', 'sqlalchemy', 'pyspark', 'pandas'} & set(sys.modules)))"
     )

@@ -20,7 +20,7 @@ from fluss_lab.failpoints import FailpointError
 from fluss_lab.lake.format_plugin import load_lake
 from fluss_lab.lake.iceberg.metadata.avro_file import AvroFile
 from fluss_lab.model import TablePath
-from fluss_lab.server.process.node_hosting import make_node
+from fluss_lab.server.process.node_host import make_node
 from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.readers import duckdb_rows

@@ -10,18 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import InvalidPropertyError
-from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX, lake_format
-from fluss_lab.model.config.options import DATALAKE_FORMAT
+from fluss_lab.model.config.lake_options import lake_format
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
-from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 from fluss_lab.server.folder.read_only_lab import make_home
 from fluss_lab.server.process import server_process
+from fluss_lab.server.process.configured_lake import LoadLake, lake_tables_of
 from fluss_lab.server.process.process_setup import end_when_serving_is_lost, log_to, periodic_memory_release
 from fluss_lab.server.process.server_node import ServerNode
 from fluss_lab.server.process.supervisor import Supervisor
@@ -29,75 +25,6 @@ from fluss_lab.server.process.tablet_launch import Launcher, LocalTablets
 from fluss_lab.server.server_options import check_server_options, resolve_server_options, with_lake
 
 log = logging.getLogger(__name__)
-
-#: Makes the catalog of a lake format (its name) with the format's own configuration.
-LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
-
-
-class LazyLakeTables:
-    """The lake's catalog, loaded with the first table that needs it: its libraries take a second to import.
-
-    Args:
-        load: Makes the catalog.
-        folder: Made before that; None where the lake lies elsewhere.
-        format_name: The format of this lake: tables of another one are refused.
-    """
-
-    def __init__(self, load: Callable[[], LakeTables], folder: Path | None, format_name: str) -> None:
-        self._load = load
-        self._format_name = format_name
-        self._folder = folder
-        self._tables: LakeTables | None = None
-        self._lock = threading.Lock()
-
-    def _load_once(self) -> LakeTables:
-        with self._lock:
-            if self._tables is None:
-                if self._folder is not None:
-                    self._folder.mkdir(mode=0o700, exist_ok=True)
-                self._tables = self._load()
-            return self._tables
-
-    def create_table(self, table: TableInfo) -> None:
-        """Create the lake table: see `LakeCatalog`.
-
-        Raises:
-            InvalidPropertyError: The table's format is not that of the cluster's lake.
-        """
-        asked = DATALAKE_FORMAT.of(table.descriptor.properties)
-        if asked not in {"", self._format_name}:
-            raise InvalidPropertyError(
-                f"property {DATALAKE_FORMAT.key!r}: expected {self._format_name!r}, the format of the cluster's lake "
-                f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
-            )
-        self._load_once().create_table(table)
-
-    def alter_table(self, table: TableInfo) -> None:
-        """Set the lake table's columns and properties to those of the table: see `LakeCatalog`."""
-        self._load_once().alter_table(table)
-
-    def drop_table(self, path: TablePath, table_id: int, keep: bool = False) -> None:
-        """Drop or rename the lake table: see `LakeCatalog`."""
-        self._load_once().drop_table(path, table_id, keep)
-
-    def discard_table(self, path: TablePath, table_id: int) -> None:
-        """Drop the lake table of a creation that was not finished: see `LakeCatalog`."""
-        self._load_once().discard_table(path, table_id)
-
-    def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
-        """Delete the rows of a partition: see `LakeCatalog`."""
-        self._load_once().drop_partition(table, partition)
-
-
-def lake_tables_of(options: Mapping[str, str], folder: Path, load_lake: LoadLake) -> LazyLakeTables | None:
-    """Return the lake that cluster options configure; None when they configure none."""
-    if (format_name := options.get(FORMAT_KEY)) is None:
-        return None
-    prefix = f"{LAKE_PREFIX}{format_name}."
-    properties = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
-    lake = folder.absolute() / "lake"
-    is_own = any(str(lake) in value for value in properties.values())
-    return LazyLakeTables(lambda: load_lake(format_name, properties), lake if is_own else None, format_name)
 
 
 def make_node(
