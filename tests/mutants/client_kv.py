@@ -286,7 +286,7 @@ CLIENT_KV = (
         (f"{IN_UPSERT}::test_a_delete_from_a_partition_that_was_made_again_is_refused_not_taken_for_done",),
     ),
     Mutant(
-        "rows_of_a_partition_dropped_at_once_acknowledged", "P1", WRITER,
+        "rows_of_a_partition_dropped_at_once_acknowledged", "P1", "fluss_lab/client/write/dynamic_partitions.py",
         "        if gone := sorted(names - known.keys()):\n",
         "        if gone := sorted(names - names):\n",
         (f"{IN_UPSERT}::test_a_partition_that_is_dropped_as_soon_as_it_is_made_takes_no_rows",),

@@ -144,7 +144,7 @@ RETENTION = (
         (f"{IN_CLOCK}::test_a_partition_that_an_alteration_kept_is_not_dropped_by_a_look_that_began_before",),
     ),
     Mutant(
-        "deletes_of_what_only_the_lake_has_said_to_be_done", "P4", "fluss_lab/client/write/table_writer.py",
+        "deletes_of_what_only_the_lake_has_said_to_be_done", "P4", "fluss_lab/client/write/dynamic_partitions.py",
         "        if not create:\n            check_absence",
         "        if create:\n            check_absence",
         (f"{_KEPT}[before]",),

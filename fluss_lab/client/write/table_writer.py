@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from fluss_lab.client.admin import Admin
 from fluss_lab.client.write.batch_sender import BatchSender
 from fluss_lab.client.write.bucket_queue import BucketQueue, BucketRows, WriteCall
-from fluss_lab.client.write.delete_check import check_absence
+from fluss_lab.client.write.dynamic_partitions import DynamicPartitions
 from fluss_lab.client.write.linger import RowGatherer
 from fluss_lab.client.write.record_accumulator import RecordAccumulator
 from fluss_lab.client.write.row_routing import Router, Run
@@ -27,8 +26,6 @@ from fluss_lab.client.write.write_result import AppendResult, WriteFuture, Write
 from fluss_lab.errors import (
     FlussError,
     InvalidRequestError,
-    PartitionExistsError,
-    PartitionNotFoundError,
     RecordTooLargeError,
     UnsupportedError,
     WriteInterruptedError,
@@ -42,10 +39,8 @@ from fluss_lab.model.config.options import (
     REQUEST_SIZE_MAX,
     WRITER_BATCH_SIZE,
     WRITER_BUFFER_SIZE,
-    WRITER_DYNAMIC_PARTITIONS,
     WRITER_STOP_TIMEOUT,
 )
-from fluss_lab.model.names import partition_values
 from fluss_lab.model.values.plain_rows import PlainRows
 from fluss_lab.model.values.row_input import is_row, record_batches
 from fluss_lab.records.row_sizes import RowLimit, around_bytes
@@ -93,7 +88,7 @@ class TableWriter:
         self._what = f"{kind.verb} {info.path}"
         self._batch_bytes = WRITER_BATCH_SIZE.of(connection.options)
         self._row_limit = RowLimit(self._batch_bytes, not info.is_log_table)
-        self._creates_partitions = WRITER_DYNAMIC_PARTITIONS.of(connection.options)
+        self._partitions = DynamicPartitions(connection, info, self._what)
         self._accumulator = self._new_accumulator()
         self._queueing = threading.Lock()
         self._writer_id: int | None = None
@@ -344,7 +339,8 @@ class TableWriter:
         """Queue checked rows as one call; wait for room. The lock is held."""
         runs = self._prepare().route(batches)
         rows = sum(batch.num_rows for batch in batches)
-        partitions = self._partitions(runs, create=change is not ChangeType.DELETE)
+        names = {run.partition for run in runs if run.partition is not None}
+        partitions = self._partitions.resolve(names, create=change is not ChangeType.DELETE) if names else {}
         # Rows to delete in a partition that neither cluster nor lake has are not there.
         present = [run for run in runs if run.partition is None or run.partition in partitions]
         pieces = [(run, part, size_bytes) for run in present for part, size_bytes in self._cut(run.rows)]
@@ -419,40 +415,6 @@ class TableWriter:
         bucket = TableBucket(self._info.table_id, partition_id, run.bucket)
         assert self._writer_id is not None
         return self._accumulator.queue(bucket, run.partition, self._writer_id)
-
-    def _partitions(self, runs: list[Run], *, create: bool) -> dict[str, PartitionInfo]:
-        """Return the partitions of the rows, with `create` made where they do not exist."""
-        names = {run.partition for run in runs if run.partition is not None}
-        if not names:
-            return {}
-        known = self._connection.partitions(self._info, refresh=False)
-        if not names <= known.keys():
-            known = self._connection.partitions(self._info)
-        missing = sorted(names - known.keys())
-        if not create:
-            check_absence(self._connection, self._info, set(missing), f"delete in {self._info.path}")
-        if not missing or not create:
-            return known
-        if not self._creates_partitions:
-            raise PartitionNotFoundError(
-                f"{self._what}: partition {missing[0]!r} does not exist; create it first, or set "
-                f"{WRITER_DYNAMIC_PARTITIONS.key}=true; nothing was sent"
-            )
-        self._create_partitions(missing)
-        known = self._connection.partitions(self._info)
-        if gone := sorted(names - known.keys()):
-            raise PartitionNotFoundError(
-                f"{self._what}: partition {gone[0]!r} was dropped as soon as it was made; nothing was sent, do it again"
-            )
-        return known
-
-    def _create_partitions(self, names: Sequence[str]) -> None:
-        columns = self._info.descriptor.partitioned_by
-        specs = [dict(zip(columns, partition_values(name), strict=True)) for name in names]
-        try:
-            Admin(self._connection).create_partitions(self._info.path, specs, if_not_exists=True)
-        except PartitionExistsError as error:
-            raise PartitionExistsError(f"{self._what}: {error}; nothing was sent") from error
 
 
 @check_arguments
