@@ -48,8 +48,16 @@ BATCH_IDENTITY = (
     ),
     Mutant(
         "answers_before_the_batch_believed", "P6", "fluss_lab/spark/sink/sink_resend.py",
-        "            if answer < expected:\n",
-        "            if answer < 0:\n",
+        "            if answer.base < position.log_end:\n",
+        "            if answer.base < 0:\n",
         (f"{IN_SINK_JOURNAL}::test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction[log]",),
+    ),
+    Mutant(
+        "the_log_s_last_batch_taken_for_one_that_changed_nothing", "P6", "fluss_lab/spark/sink/sink_resend.py",
+        "            if answer.base < position.log_end:\n",
+        "            if answer.end < position.log_end:\n",
+        (
+            f"{IN_SINK_JOURNAL}::test_a_checkpoint_that_was_restored_from_a_backup_is_refused_behind_a_server_that_was_killed",
+        ),
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -85,11 +85,18 @@ def distance(sequence: int, later: int) -> int:
     return (later - sequence) % SEQUENCES
 
 
+class _Place(NamedTuple):
+    """The offsets ``[base, end)`` of the records that a batch made; equal where it changed nothing."""
+
+    base: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a batch came to: the end of the log behind it, or why it is refused and always will be."""
+    """What a batch came to: where it lies in the log, or why it is refused and always will be."""
 
-    answer: int | FlussError
+    answer: _Place | FlussError
 
 
 class _NumberedSender:
@@ -107,11 +114,11 @@ class _NumberedSender:
         self._what = f"{kind.verb} {info.path}"
         connection.remember(info)
 
-    def send(self, batches: Sequence[_NextBatch]) -> list[int | FlussError]:
+    def send(self, batches: Sequence[_NextBatch]) -> list[_Place | FlussError]:
         """Send one batch each of several buckets, again until all are acknowledged or refused.
 
         Returns:
-            For each the end of the bucket's log behind it (where it lies already, when it was sent before), or why it was
+            For each where it lies in the bucket's log (where it lies already, when it was sent before), or why it was
             refused and will be: `RecordTooLargeError`; `OutOfOrderSequenceError` when the server does not expect the
             number; `DuplicateSequenceError` when it is another batch's, or of one too old to be remembered;
             `PartitionNotFoundError` when its partition was dropped.
@@ -159,7 +166,7 @@ class _NumberedSender:
             answers = [error] * len(batches)
         for each, answer in zip(batches, answers, strict=True):
             if not isinstance(answer, FlussError):
-                found.append(_Outcome(answer.end_offset))
+                found.append(_Outcome(_Place(answer.base_offset, answer.end_offset)))
             elif isinstance(answer, _REFUSALS):
                 found.append(_Outcome(answer))
             else:
@@ -280,16 +287,16 @@ class SinkResend:
         rows, changes = self._rows.rows(file, place, position.row, position.row + count)
         return _NextBatch(index, each.bucket, position.writer_id, position.sequence, rows, changes, run_rows)
 
-    def _handle_answer(self, batch: _NextBatch, answer: int | FlussError) -> bool:
+    def _handle_answer(self, batch: _NextBatch, answer: _Place | FlussError) -> bool:
         """Move a bucket's position on; return whether that must be noted before anything else is sent."""
         position, each = self._positions[batch.index], self._intent.buckets[batch.index]
-        if isinstance(answer, int):
-            # New rows of a log table each have a record; changes of rows may have none.
-            expected = position.log_end + (batch.rows.num_rows if self._info.is_log_table else 0)
-            if answer < expected:
-                raise self._reused_number(each, position, f"log offset {expected} or a later one, found {answer}")
+        if isinstance(answer, _Place):
+            # By the end alone a batch that changed nothing looks like the last of the log, when that was another one.
+            if answer.base < position.log_end:
+                text = f"log offset {position.log_end} or a later one, found {answer.base}"
+                raise self._reused_number(each, position, text)
             number = following(position.sequence)
-            self._positions[batch.index] = position.advance(batch.rows.num_rows, batch.run_rows, number, answer)
+            self._positions[batch.index] = position.advance(batch.rows.num_rows, batch.run_rows, number, answer.end)
             # Rows are sent only when it is noted that the first number is spent.
             return not position.sequence
         if isinstance(answer, RecordTooLargeError) and batch.rows.num_rows > 1:

@@ -18,8 +18,11 @@ from fluss_lab.errors import (
 from fluss_lab.failpoints import FailpointError
 from fluss_lab.model import TableBucket
 from fluss_lab.spark.sink.sink_journal import SinkFolder, SinkState
+from fluss_lab.testing import EmbeddedCluster
+from tests.crash.kill_image import copy_as_killed
 from tests.unit.spark.sink.sink_kit import (
     KINDS,
+    Sink,
     complete,
     rows,
     six_tasks,
@@ -140,6 +143,25 @@ def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path,
     assert sink.rows() == written
 
 
+def test_a_checkpoint_that_was_restored_from_a_backup_is_refused_behind_a_server_that_was_killed(tmp_path):
+    """It reads its writers from the changelog, which does not say what rows they sent: none of other rows looks so."""
+    with EmbeddedCluster(tmp_path / "lab", lake=False) as cluster:
+        cluster.connection.admin().create_database("db")
+        sink = Sink(cluster, tmp_path / "checkpoint", **KINDS["keyed"], buckets=1)
+        sink.run(0, [[rows(*range(10))]])
+        shutil.copytree(sink.folder, tmp_path / "backup")
+        sink.run(1, [[rows(20, 21)]])
+        copy_as_killed(tmp_path / "lab", tmp_path / "killed")
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    with EmbeddedCluster(tmp_path / "killed", lake=False) as sink.cluster:
+        with pytest.raises(
+            CorruptDataError, match=r"expected log offset 12 or a later one, found 10\).*restored from a backup"
+        ):
+            sink.run(1, [[rows(*range(20, 30))]])
+        assert sorted(row[1] for row in sink.rows()) == [*range(10), 20, 21]
+
+
 @pytest.mark.parametrize("kind", ["log", "log by key"])
 def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradiction(make, tmp_path, kind):
     """The very same rows under the same number: whether they are the same or come again is not known."""
@@ -149,7 +171,7 @@ def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradicti
     sink.run(1, [[rows(7)]])
     shutil.rmtree(sink.folder)
     shutil.copytree(tmp_path / "backup", sink.folder)
-    with pytest.raises(CorruptDataError, match=r"expected log offset 3 or a later one, found 2\)"):
+    with pytest.raises(CorruptDataError, match=r"expected log offset 2 or a later one, found 1\)"):
         sink.run(1, [[rows(7)]])
     assert [row[1] for row in sink.rows()] == [0, 7]
 
