@@ -179,6 +179,36 @@ SINK = (
         (f"{IN_SINK}::test_what_was_written_down_is_the_batch_whatever_tasks_bring_later",),
     ),
     Mutant(
+        "batch_done_whatever_it_is_made_of",
+        "P6",
+        COMMIT,
+        "        known = state.extent if batch_id == state.done else None\n",
+        "        known = None\n",
+        (
+            f"{IN_SINK_JOURNAL}::test_a_batch_that_spark_plans_anew_is_not_taken_for_the_one_that_was_written[sink.done.after]",
+        ),
+    ),
+    Mutant(
+        "batch_under_way_whatever_it_is_made_of",
+        "P6",
+        COMMIT,
+        "            known = intent.extent\n",
+        "            pass\n",
+        (
+            f"{IN_SINK_JOURNAL}::test_a_batch_that_spark_plans_anew_is_not_taken_for_the_one_that_was_written[sink.intent.after]",
+        ),
+    ),
+    Mutant(
+        "batches_of_before_the_last_one_passed_over",
+        "P6",
+        COMMIT,
+        "        if batch_id < state.done or (known",
+        "        if (known",
+        (
+            f"{IN_SINK_JOURNAL}::test_a_batch_that_spark_plans_anew_is_not_taken_for_the_one_that_was_written[sink.done.after]",
+        ),
+    ),
+    Mutant(
         "sink_of_another_query",
         "P6",
         COMMIT,

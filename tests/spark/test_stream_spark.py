@@ -173,15 +173,27 @@ def test_a_stream_is_written_into_another_table_once(session, history, cluster, 
     history.append_random(random.Random(6), 20, ["2013-01"])
     run(checkpoint)
     # As if the driver had died before Spark took note of the last batch.
-    commits = checkpoint / "commits"
-    last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
-    for each in commits.iterdir():
-        if each.name.removeprefix(".").removesuffix(".crc") == str(last):
-            each.unlink()
+    last = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdecimal())
+
+    def forget(kind):
+        for each in (checkpoint / kind).iterdir():
+            if each.name.removeprefix(".").removesuffix(".crc") == str(last):
+                each.unlink()
+
+    forget("commits")
     run(checkpoint)
     found = TableReader(cluster.connection, path).changelog().to_arrow()
     assert sorted(found.column("id").to_pylist()) == sorted(each.row[0] for each in history.records)
     assert list((checkpoint / "_fluss_sink" / "staged").iterdir()) == []
+    # One that it plans again, further than it went, is not taken for the one that was written.
+    forget("commits")
+    forget("offsets")
+    history.append_random(random.Random(7), 20, ["2013-01"])
+    with pytest.raises(
+        StreamingQueryException, match=f"expected batch {last} as it was, found one that ends elsewhere"
+    ):
+        run(checkpoint)
+    assert TableReader(cluster.connection, path).changelog().to_arrow().num_rows == found.num_rows
 
 
 def test_a_frame_is_written_whole_or_not(session, cluster, tmp_path):

@@ -49,20 +49,22 @@ class SinkCommit:
         self._folder = folder
         self._is_whole = whole
 
-    def commit(self, batch_id: int, staged: Sequence[StagedFile], query: str) -> None:
+    def commit(self, batch_id: int, staged: Sequence[StagedFile], query: str, extent: str | None = None) -> None:
         """Write a batch, or the rest of it; nothing when it is done already.
 
         Args:
             batch_id: Spark's number of it; ascending.
             staged: What its tasks staged, in their order.
             query: Id of the streaming query; another one must not go on with this folder.
+            extent: Stands for how far Spark's checkpoint says that the batch goes; None: not known.
 
         Raises:
             InvalidRequestError: The folder is another query's.
             TableNotFoundError: The table was dropped; also when another one has its path now.
             UnavailableError: Another process has been writing for too long.
             CommitOutcomeUnknownError: See `SinkResend.run`.
-            CorruptDataError: What the folder has is damaged, or does not know of the batches before.
+            CorruptDataError: What the folder has is damaged, does not know of the batches before, or knows this one, or later
+                ones, otherwise: Spark's part of the checkpoint is older, or parts of it were removed.
             FlussError: Rows were refused; none of later batches was sent.
         """
         with self._folder.locked(2 * self._connection.request_timeout_ms / 1000):
@@ -73,8 +75,9 @@ class SinkCommit:
                 intent = None
             if intent is not None:
                 self._check_table(intent.table_id, intent.created_ms)
+            self._check_same(batch_id, extent, state, intent)
             if batch_id > state.done:
-                self._write(batch_id, staged, state, intent)
+                self._write(batch_id, staged, replace(state, extent=extent), intent)
             # What tasks staged for a batch that was written down or done before.
             self._folder.remove(each.name for each in staged)
 
@@ -97,6 +100,26 @@ class SinkCommit:
                 "have its first batches taken for those that the old one wrote; give it a folder of its own"
             )
         return replace(state, created_ms=self._info.created_ms)
+
+    def _check_same(self, batch_id: int, extent: str | None, state: SinkState, intent: Intent | None) -> None:
+        """See that a batch that was written down or done is the one that Spark runs again.
+
+        Spark runs the last one again, as it was. One that it plans anew, since its own notes of it are gone, may have other
+        records, which would be taken for written.
+        """
+        known = state.extent if batch_id == state.done else None
+        if intent is not None and intent.batch_id == batch_id:
+            known = intent.extent
+        if batch_id < state.done or (known is not None and extent is not None and known != extent):
+            found = f"batch {batch_id} again" if batch_id < state.done else "one that ends elsewhere"
+            expected = (
+                f"batch {state.done} or {state.done + 1}" if batch_id < state.done else f"batch {batch_id} as it was"
+            )
+            raise CorruptDataError(
+                f"{self._folder.path}: expected {expected}, found {found}: the query's checkpoint is older than what it wrote, or "
+                "a part of it (offsets, commits) was removed. Nothing of the batch was written now. Restore the checkpoint; or start a "
+                "new query, with a new checkpoint, behind what the table has"
+            )
 
     def _check_table(self, table_id: int | None, created_ms: int | None) -> None:
         """See that the table is the one that notes are of; what they do not say is None."""
@@ -182,8 +205,9 @@ class SinkCommit:
         # The table may have got columns since tasks staged its rows.
         schema_id = files[0].schema_id if files else self._info.schema_id
         return Intent(
-            batch_id, schema_id, self._form.targets, names, tuple(buckets), self._info.table_id, self._info.created_ms
-        )
+            batch_id, schema_id, self._form.targets, names, tuple(buckets), self._info.table_id, self._info.created_ms,
+            state.extent,
+        )  # fmt: skip
 
     def _usual_writer(self, state: SinkState) -> int:
         """Return the writer id for buckets that are met for the first time: one for all, as long as none was forgotten."""

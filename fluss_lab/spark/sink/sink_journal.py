@@ -50,6 +50,7 @@ class SinkState:
         writers: By bucket: the writer id of its batches, and the number of the next one.
         created_ms: When the table was made: one of a lab whose folder was made anew may have the same id. None: an older
             release wrote the notes.
+        extent: Of the last batch, as in `Intent`.
     """
 
     table_id: int
@@ -57,6 +58,7 @@ class SinkState:
     done: int = NO_BATCH
     writers: Mapping[TableBucket, tuple[int, int]] = field(default_factory=dict)
     created_ms: int | None = None
+    extent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Intent:
         buckets: What goes where.
         table_id: The table that it is for: there may be no `SinkState` yet. None: an older release wrote the notes.
         created_ms: When that table was made, as in `SinkState`.
+        extent: Stands for what Spark's checkpoint says of how far the batch goes: a batch of the same number that goes elsewhere
+            is another one. None: that is not known, or an older release wrote the notes.
     """
 
     batch_id: int
@@ -101,6 +105,7 @@ class Intent:
     buckets: tuple[IntentBucket, ...]
     table_id: int | None = None
     created_ms: int | None = None
+    extent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ class _State(msgspec.Struct):
     done: int
     writers: list[tuple[int | None, int, int, int]]
     created_ms: Whole | None = None
+    extent: str | None = None
 
 
 class _Intent(msgspec.Struct):
@@ -155,6 +161,7 @@ class _Intent(msgspec.Struct):
     targets: tuple[str, ...] | None
     table_id: Whole | None = None
     created_ms: Whole | None = None
+    extent: str | None = None
 
 
 class _Progress(msgspec.Struct):
@@ -219,12 +226,13 @@ class SinkFolder:
             TableBucket(found.table_id, partition_id, number): (writer_id, sequence)
             for partition_id, number, writer_id, sequence in found.writers
         }
-        return SinkState(found.table_id, found.query, found.done, writers, found.created_ms)
+        return SinkState(found.table_id, found.query, found.done, writers, found.created_ms, found.extent)
 
     def write_state(self, state: SinkState) -> None:
         """Replace the state of the sink."""
         writers = [(each.partition_id, each.bucket, *found) for each, found in state.writers.items()]
-        self._write("sink.json", _State(state.table_id, state.query, state.done, writers, state.created_ms))
+        value = _State(state.table_id, state.query, state.done, writers, state.created_ms, state.extent)
+        self._write("sink.json", value)
 
     def intent(self, table_id: int) -> Intent | None:
         """Return the batch under way; None when there is none."""
@@ -235,8 +243,9 @@ class SinkFolder:
             for partition_id, partition, number, writer_id, sequence, log_end, runs in found.buckets
         )
         return Intent(
-            found.batch_id, found.schema_id, found.targets, found.files, buckets, found.table_id, found.created_ms
-        )
+            found.batch_id, found.schema_id, found.targets, found.files, buckets, found.table_id, found.created_ms,
+            found.extent,
+        )  # fmt: skip
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what a batch is made of."""
@@ -246,8 +255,9 @@ class SinkFolder:
             for each in intent.buckets
         ]  # fmt: skip
         value = _Intent(
-            intent.batch_id, intent.schema_id, intent.files, buckets, intent.targets, intent.table_id, intent.created_ms
-        )
+            intent.batch_id, intent.schema_id, intent.files, buckets, intent.targets, intent.table_id, intent.created_ms,
+            intent.extent,
+        )  # fmt: skip
         self._write("intent.json", value)
 
     def positions(self, intent: Intent) -> list[SendPosition]:

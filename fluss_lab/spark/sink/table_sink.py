@@ -19,6 +19,7 @@ query of another client may see a part of a batch before the rest: there are no 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -153,7 +154,7 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
         query = query_id(self._checkpoint)
         with self._options.connect() as connection:
             commit = SinkCommit(connection, self._staging.form, self._folder, whole=self._is_whole)
-            commit.commit(batchId, _staged_files(messages), query)
+            commit.commit(batchId, _staged_files(messages), query, batch_extent(self._checkpoint, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what tasks staged of a batch that failed. Spark calls it also when only the commit did."""
@@ -229,7 +230,7 @@ def query_id(location: str) -> str:
         InvalidRequestError: It cannot be read.
     """
     try:
-        text = _content(location)
+        text = _content(location, "metadata")
         return str(json.loads(text)["id"])
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise InvalidRequestError(
@@ -238,13 +239,35 @@ def query_id(location: str) -> str:
         ) from error
 
 
-def _content(location: str) -> bytes:
+def batch_extent(location: str, batch_id: int) -> str | None:
+    """Return what stands for how far a batch goes: Spark notes that before it runs one, and reads it to run it again.
+
+    Returns:
+        None when there is no such note.
+
+    Raises:
+        InvalidRequestError: It cannot be read.
+    """
+    name = f"offsets/{batch_id}"
+    try:
+        return hashlib.sha256(_content(location, name)).hexdigest()
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidRequestError(
+            f"checkpoint {location}: how far batch {batch_id} goes cannot be read from its file {name!r} ({error}); without it a "
+            "sink cannot distinguish two batches of one number"
+        ) from error
+
+
+def _content(location: str, name: str) -> bytes:
+    """Return what a file of a checkpoint has."""
     scheme, colon, _ = location.partition(":")
     if not colon or "/" in scheme or scheme.lower() == "file":
-        return (_local(location) / "metadata").read_bytes()
+        return (_local(location) / name).read_bytes()
     from pyarrow import fs
 
-    system, path = fs.FileSystem.from_uri(f"{_HADOOP_S3.sub('s3:', location).rstrip('/')}/metadata")
+    system, path = fs.FileSystem.from_uri(f"{_HADOOP_S3.sub('s3:', location).rstrip('/')}/{name}")
     with system.open_input_stream(path) as stream:
         content: bytes = stream.read()
     return content

@@ -50,6 +50,11 @@ class Sink:
         self.folder.mkdir(exist_ok=True)
         (self.folder / "metadata").write_text(json.dumps({"id": query}))
 
+    def plan(self, batch_id, end):
+        """Note how far a batch goes, as Spark does before it runs one."""
+        (self.folder / "offsets").mkdir(exist_ok=True)
+        (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{end}")
+
     def writer(self):
         given = {"table": str(self.path), "checkpointLocation": str(self.folder), **self.options}
         return FlussStreamWriter(parse_options(given | place_options(self.cluster.address)), self.schema, self.whole)

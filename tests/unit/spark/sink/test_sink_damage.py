@@ -15,13 +15,16 @@ from tests.damage.damages import flipped_bits
 from tests.unit.spark.sink.sink_kit import Sink
 
 BUCKETS = (TableBucket(3, None, 0), TableBucket(3, 7, 1))
-STATE = SinkState(3, "a query", 41, {each: (12, 40 + each.bucket) for each in BUCKETS})
+STATE = SinkState(3, "a query", 41, {each: (12, 40 + each.bucket) for each in BUCKETS}, 1_000, "ab12")
 INTENT = Intent(
     42,
     1,
     None,
     (("42-0", 800),),
     tuple(IntentBucket(each, None, 12, 41, 900, ((0, 0, 10), (0, 1, 5))) for each in BUCKETS),
+    3,
+    1_000,
+    "cd34",
 )
 POSITIONS = [SendPosition(1, 3, 0, 12, 44, 910), SendPosition(0, 0, 0, 12, 41, 900)]
 SCHEMA = T.StructType([T.StructField("id", T.IntegerType())])

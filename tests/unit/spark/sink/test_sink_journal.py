@@ -121,6 +121,34 @@ def test_a_checkpoint_that_does_not_belong_to_the_folder_is_refused(make):
         sink.run(2, [[rows(1)]])
 
 
+@pytest.mark.parametrize("step", ["sink.intent.after", "sink.done.after"])
+def test_a_batch_that_spark_plans_anew_is_not_taken_for_the_one_that_was_written(make, step):
+    """Its own notes of the batch are gone (offsets and commits removed, or not on the device): it may have other rows."""
+    sink = make()
+    for batch_id in range(2):
+        sink.plan(batch_id, batch_id)
+    sink.run(0, [[rows(0)]])
+    failpoints.arm(step, "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, [[rows(1)]])
+    failpoints.disarm()
+    written = sink.rows()
+    sink.plan(1, 2)
+    with pytest.raises(
+        CorruptDataError, match=r"expected batch 1 as it was, found one that ends elsewhere.*a new checkpoint"
+    ):
+        sink.run(1, [[rows(1, 2)]])
+    assert sink.rows() == written
+    sink.plan(1, 1)
+    for _ in range(2):
+        sink.run(1, [[rows(1)]])
+    sink.plan(0, 3)
+    with pytest.raises(CorruptDataError, match="expected batch 1 or 2, found batch 0 again"):
+        sink.run(0, [[rows(0, 1, 2)]])
+    sink.run(2, [[rows(2)]])
+    complete(sink, 3)
+
+
 RESTORED = [(kind, later, same) for kind in ("log", "keyed") for later in (1, 3) for same in (False, True)]
 
 

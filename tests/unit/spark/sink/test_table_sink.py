@@ -194,7 +194,7 @@ def test_a_batch_without_rows_is_done_too(make):
     sink.run(0, [])
     sink.run(1, [[], [rows()]])
     sink.run(2, [[rows(0)]])
-    sink.run(1, [[rows(7)]])
+    sink.run(2, [[rows(7)]])
     complete(sink, 1)
 
 
