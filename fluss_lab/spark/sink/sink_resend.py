@@ -339,10 +339,16 @@ class SinkResend:
         )
 
     def _skip_written(self, each: IntentBucket, position: SendPosition) -> SendPosition:
-        """Return the position behind those of its next batches that are in the log."""
+        """Return the position behind those of its next batches that are in the log.
+
+        Raises:
+            CorruptDataError: Numbers of later batches of the sink are there too.
+        """
         ahead = self._find_written(each.bucket, position) if position.sequence else {}
-        runs = _rows_of(each)
+        runs, first = _rows_of(each), position
         for step in range(max(ahead, default=-1) + 1):
+            if position.run == len(runs):
+                raise self._reused_number(each, first, "no later batch's number in the log, found some")
             end = ahead.get(step, position.log_end)
             rows = _rows_next(position, runs)
             position = position.advance(rows, runs[position.run], following(position.sequence), end)

@@ -171,6 +171,26 @@ def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path,
     assert sink.rows() == written
 
 
+def test_a_checkpoint_from_the_middle_of_a_batch_is_refused_when_later_ones_were_written(make, tmp_path):
+    """So many that servers do not remember its numbers: the log has them, and those behind them."""
+    sink = make(**KINDS["log by key"], buckets=1)
+    sink.run(0, [[rows(0)]])
+    failpoints.arm("sink.intent.after", "error")
+    with pytest.raises(FailpointError):
+        sink.run(1, [[rows(1)]])
+    failpoints.disarm()
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    for number in range(1, 8):
+        sink.run(number, [[rows(number)]])
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    with pytest.raises(
+        CorruptDataError, match=r"batch 1 of the sink .*no later batch's number.*restored from a backup"
+    ):
+        sink.run(1, [[rows(1)]])
+    complete(sink, 8)
+
+
 def test_a_checkpoint_that_was_restored_from_a_backup_is_refused_behind_a_server_that_was_killed(tmp_path):
     """It reads its writers from the changelog, which does not say what rows they sent: none of other rows looks so."""
     with EmbeddedCluster(tmp_path / "lab", lake=False) as cluster:
