@@ -179,6 +179,14 @@ SINK = (
         (f"{IN_SINK}::test_what_was_written_down_is_the_batch_whatever_tasks_bring_later",),
     ),
     Mutant(
+        "writer_of_a_sink_decided_with_its_first_rows",
+        "P6",
+        COMMIT,
+        "            return state.writer_id\n",
+        "            return new_writer_id(self._connection, self._info)\n",
+        (f"{IN_SINK_JOURNAL}::test_a_checkpoint_from_before_the_first_rows_is_refused_when_there_are_some",),
+    ),
+    Mutant(
         "batch_done_whatever_it_is_made_of",
         "P6",
         COMMIT,

@@ -82,7 +82,11 @@ class SinkCommit:
             self._folder.remove(each.name for each in staged)
 
     def _load_state(self, batch_id: int, query: str) -> SinkState:
-        """Return the state of the sink; a new one for the first batch."""
+        """Return the state of the sink; a new one for the first batch.
+
+        Its writer id is decided before anything is sent: where a copy of notes without one is gone on with, rows would come again
+        under another one.
+        """
         state = self._folder.state()
         if state is None and batch_id > FIRST_BATCH:
             raise CorruptDataError(
@@ -90,7 +94,7 @@ class SinkCommit:
                 "written already is not known. Restore the folder with the checkpoint, from one backup; or start a new query, "
                 "with a new checkpoint, behind what the table has"
             )
-        return state or SinkState(self._info.table_id, query)
+        return state or SinkState(self._info.table_id, query, writer_id=new_writer_id(self._connection, self._info))
 
     def _check_state(self, state: SinkState, query: str) -> SinkState:
         self._check_table(state.table_id, state.created_ms)
@@ -212,6 +216,8 @@ class SinkCommit:
     def _usual_writer(self, state: SinkState) -> int:
         """Return the writer id for buckets that are met for the first time: one for all, as long as none was forgotten."""
         known = [writer_id for writer_id, _ in state.writers.values()]
+        if not known and state.writer_id is not None:
+            return state.writer_id
         return max(known) if known else new_writer_id(self._connection, self._info)
 
     def _partitions(self, names: set[str], written: set[str | None]) -> Mapping[str, PartitionInfo]:

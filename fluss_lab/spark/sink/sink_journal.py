@@ -51,6 +51,8 @@ class SinkState:
         created_ms: When the table was made: one of a lab whose folder was made anew may have the same id. None: an older
             release wrote the notes.
         extent: Of the last batch, as in `Intent`.
+        writer_id: Under whose numbers buckets are written that have had no batch; decided with the first one, also of no
+            rows: in a copy of these notes it is the same. None: an older release wrote the notes.
     """
 
     table_id: int
@@ -59,6 +61,7 @@ class SinkState:
     writers: Mapping[TableBucket, tuple[int, int]] = field(default_factory=dict)
     created_ms: int | None = None
     extent: str | None = None
+    writer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ class _State(msgspec.Struct):
     writers: list[tuple[int | None, int, int, int]]
     created_ms: Whole | None = None
     extent: str | None = None
+    writer_id: Whole | None = None
 
 
 class _Intent(msgspec.Struct):
@@ -226,12 +230,16 @@ class SinkFolder:
             TableBucket(found.table_id, partition_id, number): (writer_id, sequence)
             for partition_id, number, writer_id, sequence in found.writers
         }
-        return SinkState(found.table_id, found.query, found.done, writers, found.created_ms, found.extent)
+        return SinkState(
+            found.table_id, found.query, found.done, writers, found.created_ms, found.extent, found.writer_id
+        )
 
     def write_state(self, state: SinkState) -> None:
         """Replace the state of the sink."""
         writers = [(each.partition_id, each.bucket, *found) for each, found in state.writers.items()]
-        value = _State(state.table_id, state.query, state.done, writers, state.created_ms, state.extent)
+        value = _State(
+            state.table_id, state.query, state.done, writers, state.created_ms, state.extent, state.writer_id
+        )
         self._write("sink.json", value)
 
     def intent(self, table_id: int) -> Intent | None:

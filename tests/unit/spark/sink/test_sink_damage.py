@@ -15,7 +15,7 @@ from tests.damage.damages import flipped_bits
 from tests.unit.spark.sink.sink_kit import Sink
 
 BUCKETS = (TableBucket(3, None, 0), TableBucket(3, 7, 1))
-STATE = SinkState(3, "a query", 41, {each: (12, 40 + each.bucket) for each in BUCKETS}, 1_000, "ab12")
+STATE = SinkState(3, "a query", 41, {each: (12, 40 + each.bucket) for each in BUCKETS}, 1_000, "ab12", 11)
 INTENT = Intent(
     42,
     1,

@@ -171,6 +171,19 @@ def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path,
     assert sink.rows() == written
 
 
+def test_a_checkpoint_from_before_the_first_rows_is_refused_when_there_are_some(make, tmp_path):
+    """Its first batches had none, as where a filter leaves none: so it was written to no bucket yet."""
+    sink = make(buckets=1)
+    sink.run(0, [[rows()]])
+    shutil.copytree(sink.folder, tmp_path / "backup")
+    sink.run(1, [[rows(0)]])
+    shutil.rmtree(sink.folder)
+    shutil.copytree(tmp_path / "backup", sink.folder)
+    with pytest.raises(CorruptDataError, match=r"batch 1 of the sink .*restored from a backup"):
+        sink.run(1, [[rows(0)]])
+    complete(sink, 1)
+
+
 def test_a_checkpoint_from_the_middle_of_a_batch_is_refused_when_later_ones_were_written(make, tmp_path):
     """So many that servers do not remember its numbers: the log has them, and those behind them."""
     sink = make(**KINDS["log by key"], buckets=1)
