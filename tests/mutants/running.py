@@ -176,6 +176,12 @@ RUNNING = (
         (f"{IN_TIERING_SERVICE}::test_an_executor_that_died_is_replaced",),
     ),
     Mutant(
+        "service_without_a_server_looks_well", "P11", "fluss_lab/tiering/service/tiering_service.py",
+        "            error = error or session.trouble\n",
+        "            error = error or None\n",
+        (f"{IN_TIERING_SERVICE}::test_an_idle_service_says_that_its_server_is_away",),
+    ),
+    Mutant(
         "rounds_go_on_after_stop", "P5", "fluss_lab/tiering/service/tiering_service.py",
         "            executor.cancel()\n",
         "            executor.is_alive\n",

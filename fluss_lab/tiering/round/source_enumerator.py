@@ -51,6 +51,7 @@ class TieringSession:
         self._connection = connection
         self._session_id: int | None = None
         self._error: FlussError | None = None
+        self._trouble: str | None = None
         self._answered = Flag()
         self._closing = Flag()
         self._stream_closed = Flag()
@@ -61,6 +62,11 @@ class TieringSession:
     def session_id(self) -> int | None:
         """Return the present session's id; None while no server answers."""
         return self._session_id
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why there is no session at the moment; None while there is one, and before the first."""
+        return None if self._session_id is not None else self._trouble
 
     def __enter__(self) -> Self:
         """Attach.
@@ -107,6 +113,7 @@ class TieringSession:
                 self._hold(closed)
             except FlussError as error:
                 log.debug("tiering session: %s", error)
+                self._trouble = str(error)
                 if not self._answered.is_set() and (attempts.left_s <= 0 or not error.retriable):
                     self._error = error
                     self._answered.set()
@@ -125,6 +132,7 @@ class TieringSession:
         coordinator.describe_cluster(pb.DescribeClusterRequest())
         for response in coordinator.attach(pb.AttachRequest(client_name=CLIENT_NAME), closed):
             self._session_id = int(response.session_id)
+            self._trouble = "the session with the server ended; another one is asked for"
             self._connection.sessions.add(self._session_id)
             self._answered.set()
 

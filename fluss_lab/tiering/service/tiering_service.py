@@ -221,6 +221,9 @@ class TieringService:
                 self._tables = {key: each for key, each in self._tables.items() if key in states}
             known = {key: each.status for key, each in self._tables.items()}
             error, restarts = self._error, self._restarts
+        if session is not None:
+            # Threads that wait for a session have no error of their own.
+            error = error or session.trouble
         now_ms = self._clock.now_ms()
         if states is not None:
             for table_id, state in states.items():

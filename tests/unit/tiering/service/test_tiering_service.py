@@ -359,6 +359,21 @@ def test_stopping_while_the_server_is_away():
         tables.check(info)
 
 
+def test_an_idle_service_says_that_its_server_is_away(tables):
+    """Its threads wait for a session, and none of them fails: it looked as if all was well."""
+    with service_of(tables) as running:
+        wait_for(lambda: running.status().error is None)
+        tables.cluster.stop()
+        wait_for(lambda: running.status().error is not None)
+        assert any(
+            text in repr(running.status())
+            for text in ("the session with the server ended", "no server answers", "not running")
+        )
+        tables.cluster.start()
+        wait_for(lambda: running.status().error is None)
+    assert running.status().error is None
+
+
 def test_an_idle_service_asks_once_in_each_interval(tables):
     def asked():
         counters = tables.cluster.node._server.calls.counters
