@@ -29,6 +29,24 @@ IDENTITY = (
         (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_its_ids_are_given_out_again",),
     ),
     Mutant(
+        "older_metadata_gives_schema_ids_out_again", "P13", "fluss_lab/server/folder/metadata_checks.py",
+        "            Schema.from_json(kept)\n            return False",
+        "            return True",
+        (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_it_reads_rows_by_the_columns_of_another_schema",),
+    ),
+    Mutant(
+        "another_schema_of_the_number_is_taken", "P13", "fluss_lab/server/folder/metadata_checks.py",
+        "return bool(kept == there) or Schema.from_json(kept) == Schema.from_json(there)",
+        "return True",
+        (f"{IN_IDENTITY}::test_older_metadata_is_refused_before_it_reads_rows_by_the_columns_of_another_schema",),
+    ),
+    Mutant(
+        "older_metadata_gives_writer_ids_out_again", "P1", "fluss_lab/server/coordinator/coordinator_service.py",
+        "max(FIRST_ID, self._clock.now_ms() * BLOCK_IDS)",
+        "FIRST_ID",
+        (f"{IN_IDENTITY}::test_rows_of_a_writer_under_older_metadata_are_not_taken_for_a_retry",),
+    ),
+    Mutant(
         "another_buckets_folder_is_taken", "P13", "fluss_lab/server/tablet/buckets/bucket_folders.py",
         "    if found or (names and not adopt):",
         "    if names and not found and not adopt:",

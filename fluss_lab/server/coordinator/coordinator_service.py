@@ -34,7 +34,7 @@ from fluss_lab.server.coordinator.ddl.partition_drop_check import PartitionDropC
 from fluss_lab.server.coordinator.ddl.partition_records import AutoPartitionMarks
 from fluss_lab.server.coordinator.ddl.table_ddl import TableAlteration, TableDdl
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
-from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
+from fluss_lab.server.coordinator.metadata.metadata_store import BLOCK_IDS, MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION, TableCatalog
 from fluss_lab.server.coordinator.tablets.bucket_assignment import server_count
 from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets
@@ -339,8 +339,9 @@ class CoordinatorService:
         """Return a new writer id, never returned before, and the size limit of requests."""
         for path in request.table_path:
             self._catalog.table(coordinator_messages.path_of(path))
-        size_max = REQUEST_SIZE_MAX.of(self._options)
-        return pb.InitWriterResponse(writer_id=self.store.next_quick_id("writer", FIRST_ID), request_size_max=size_max)
+        # With the clock: also where an older copy of the metadata was restored the logs must not know it, or rows are taken for a retry.
+        number = self.store.next_quick_id("writer", max(FIRST_ID, self._clock.now_ms() * BLOCK_IDS))
+        return pb.InitWriterResponse(writer_id=number, request_size_max=REQUEST_SIZE_MAX.of(self._options))
 
     # -- key-value snapshots -----------------------------------------------------------------------------------------
 

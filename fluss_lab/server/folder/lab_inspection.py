@@ -14,17 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from fluss_lab.errors import CorruptDataError, FlussError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, FlussError, LabError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_files import check_files
 from fluss_lab.records.kv_manifest import read_manifest, snapshot_id_of
 from fluss_lab.records.remote_segment import SegmentFile
 from fluss_lab.server.coordinator.metadata import row_checksums
-from fluss_lab.server.coordinator.metadata.metadata_store import APPLICATION_ID, DATABASE_FILE, SCHEMA_VERSION
+from fluss_lab.server.coordinator.metadata.metadata_store import (
+    APPLICATION_ID,
+    DATABASE_FILE,
+    SCHEMA_VERSION,
+    MetadataStore,
+)
 from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.known_buckets import KnownBuckets, Range, read_known
-from fluss_lab.server.folder.metadata_checks import check_metadata_is_there
+from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_metadata_is_there
 from fluss_lab.server.folder.metadata_values import copy_database, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
@@ -104,7 +109,8 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
     problems: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
         try:
-            with closing(sqlite3.connect(copy_database(path, Path(copies)))) as db:
+            copy = copy_database(path, Path(copies))
+            with closing(sqlite3.connect(copy)) as db:
                 problems += [
                     f"a row of {row[0]} refers to a missing row" for row in db.execute("PRAGMA foreign_key_check")
                 ]
@@ -114,6 +120,8 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
                     problems.append(newer_text("metadata", version, SCHEMA_VERSION))
                 if version == SCHEMA_VERSION and (problem := row_checksums.problem(db)) is not None:
                     problems.append(problem)
+            if not problems:
+                yield from _other_metadata(path, copy)
         except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
             problems.append(str(error))
     for problem in problems:
@@ -122,6 +130,16 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
             "Restore the file from a backup, or use the fluss_lab that wrote it",
         )  # fmt: skip
     yield f"{path}: {len(problems)} problems"
+
+
+def _other_metadata(path: Path, copy: Path) -> Iterator[Finding]:
+    """Check that the metadata is the folder's, as a server does when it starts."""
+    with closing(MetadataStore(copy)) as store:
+        try:
+            check_folder_ids(store, path.parent)
+        except LabError as error:
+            advice = f"Restore the {DATABASE_FILE} that belongs to the folder"
+            yield Finding(path, None, str(error), "Servers do not start", advice, error_class=LabError.__name__)
 
 
 def _no_metadata(path: Path) -> Iterator[Finding | str]:

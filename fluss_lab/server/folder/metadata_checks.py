@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fluss_lab.errors import CorruptDataError, LabError, LabMovedError
+from fluss_lab.errors import CorruptDataError, FlussError, LabError, LabMovedError
 from fluss_lab.model.config.lake_options import FORMAT_KEY
+from fluss_lab.model.schema import Schema
 from fluss_lab.server.coordinator.metadata.metadata_store import DATABASE_FILE, MetadataStore
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 from fluss_lab.server.folder.folder_lock import lock_out_servers
@@ -19,6 +20,7 @@ from fluss_lab.server.process.server_process import OPTIONS_FILE
 
 _TABLE: Final = re.compile(r"t(\d{1,18})")
 _PARTITION: Final = re.compile(r"p(\d{1,18})")
+_SCHEMA: Final = re.compile(r"schema-(\d{1,9})\.json")
 #: Files and folders beside the metadata of a lab that was ever started.
 _LEFT: Final = (OPTIONS_FILE, "tablet*/data/t*", f"{DATABASE_FILE}-wal")
 #: How many folders or tables a message names.
@@ -50,24 +52,28 @@ def check_metadata_is_there(folder: Path) -> None:
 def check_folder_ids(store: MetadataStore, folder: Path) -> None:
     """Check that the metadata has assigned every id that a folder of the lab has: else it would assign it again.
 
+    Ids of schemas too: rows that were written with the columns of one would be read as those of another.
+
     Raises:
-        LabError: A table's or partition's folder has an id that the metadata has not assigned: the metadata is older than
-            the folder, or another lab's.
+        LabError: A table's or partition's folder has an id, or a schema, that the metadata does not have: the metadata is older
+            than the folder, or another lab's.
         OSError: A folder cannot be listed.
     """
-    unknown = sorted(_unknown(folder, store.peek_id("table"), store.peek_id("partition")))
+    unknown = sorted(
+        {*_unknown_ids(folder, store.peek_id("table"), store.peek_id("partition")), *_unknown_schemas(folder, store)}
+    )
     if unknown:
         names = ", ".join(map(str, unknown[:_NAMED_MAX])) + (
             f" and {len(unknown) - _NAMED_MAX} more" if len(unknown) > _NAMED_MAX else ""
         )
         raise LabError(
-            f"{folder / DATABASE_FILE}: the metadata is older than this folder, or of another one: it has never assigned the ids of "
-            f"{names}. Restore the {DATABASE_FILE} that belongs to the folder; or, to continue without their records, move them "
-            "elsewhere and keep them: they may be the only copy of their rows"
+            f"{folder / DATABASE_FILE}: the metadata is older than this folder, or of another one: it has never assigned the ids, or "
+            f"does not have the schemas, of {names}. Restore the {DATABASE_FILE} that belongs to the folder; or, to continue without "
+            "their records, move them elsewhere and keep them: they may be the only copy of their rows"
         )
 
 
-def _unknown(folder: Path, table_next: int, partition_next: int) -> Iterator[Path]:
+def _unknown_ids(folder: Path, table_next: int, partition_next: int) -> Iterator[Path]:
     for table in folder.glob("tablet*/data/t*"):
         if (match := _TABLE.fullmatch(table.name)) is None or not any(table.glob("**/b*/*")):
             continue
@@ -78,6 +84,45 @@ def _unknown(folder: Path, table_next: int, partition_next: int) -> Iterator[Pat
             found = _PARTITION.fullmatch(partition.name)
             if found is not None and int(found[1]) >= partition_next:
                 yield partition
+
+
+def _unknown_schemas(folder: Path, store: MetadataStore) -> Iterator[Path]:
+    """Yield the folders of tables that keep a schema which the metadata has not, or has with other columns.
+
+    A server keeps a schema there when the metadata has committed it; what cannot be read there is taken from the metadata.
+    """
+    known = _schema_texts(store)
+    for table in folder.glob("tablet*/data/t*"):
+        match = _TABLE.fullmatch(table.name)
+        schemas = None if match is None else known.get(int(match[1]))
+        if schemas is None:
+            continue  # what a table that was dropped has left
+        for path in table.glob("schema-*.json"):
+            number = _SCHEMA.fullmatch(path.name)
+            if number is not None and not _is_schema(path, schemas.get(int(number[1]))):
+                yield table
+                break
+
+
+def _schema_texts(store: MetadataStore) -> dict[int, dict[int, str]]:
+    found: dict[int, dict[int, str]] = {}
+    with store.read() as db:
+        for table_id, schema_id, text in db.execute("SELECT table_id, schema_id, schema FROM schemas"):
+            found.setdefault(table_id, {})[schema_id] = text
+    return found
+
+
+def _is_schema(path: Path, text: str | None) -> bool:
+    """Return whether a file has a schema of the metadata; also where the file cannot be read."""
+    try:
+        kept = json.loads(path.read_bytes())
+        if text is None:
+            Schema.from_json(kept)
+            return False
+        there = json.loads(text)
+        return bool(kept == there) or Schema.from_json(kept) == Schema.from_json(there)
+    except (FlussError, OSError, ValueError):
+        return True
 
 
 #: Key of the format in the metadata.

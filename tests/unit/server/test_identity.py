@@ -16,6 +16,7 @@ from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.server import cluster
 from fluss_lab.server.coordinator.metadata import row_checksums
+from fluss_lab.server.folder.lab_inspection import inspect_lab
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process import server_process as cluster_process
 from fluss_lab.testing import EmbeddedCluster
@@ -140,6 +141,57 @@ def test_older_metadata_is_refused_before_its_ids_are_given_out_again(tmp_path, 
         else:
             make(running, SECOND, 2)
             assert values(running, SECOND) == [2] * 10
+
+
+@pytest.mark.parametrize("then", ["as it was", "altered otherwise"])
+def test_older_metadata_is_refused_before_it_reads_rows_by_the_columns_of_another_schema(tmp_path, then):
+    """The values of a column stood in another one that had got the number of its schema."""
+    folder, backup, kept = tmp_path / "lab", tmp_path / "backup.db", tmp_path / "kept"
+    with EmbeddedCluster(folder, lake=False) as running:
+        running.connection.admin().create_database("db")
+        make(running, FIRST, 1)
+        make(running, SECOND, 2)
+        back_up(folder, backup)
+        running.connection.admin().alter_table(FIRST, add_columns={"a": "int"})
+        with running.connection.append_writer(FIRST) as writer:
+            writer.append([{"x": 1, "p": "a", "a": 7}])
+    (table,) = {path.parent for path in (folder / "tablet" / "data").glob("t*/schema-2.json")}
+    restore(backup, folder)
+    if then == "altered otherwise":  # by a release that did not look at schemas
+        table.rename(kept)
+        with EmbeddedCluster(folder, lake=False) as running:
+            running.connection.admin().alter_table(FIRST, add_columns={"b": "int"})
+        shutil.rmtree(table)
+        kept.rename(table)
+    with pytest.raises(
+        LabError, match=rf"older than this folder.*does not have the schemas, of {table}\. .*move them elsewhere"
+    ):
+        EmbeddedCluster(folder, lake=False).start()
+    assert [str(each) for each in inspect_lab(folder) if "does not have the schemas" in str(each)], (
+        "the doctor finds it too"
+    )
+    table.rename(kept)
+    with EmbeddedCluster(folder, lake=False) as running:
+        assert values(running, SECOND) == [2] * 10
+        running.connection.options["client.request-timeout"] = "1s"
+        with pytest.raises(CorruptDataError):
+            values(running, FIRST)
+
+
+def test_rows_of_a_writer_under_older_metadata_are_not_taken_for_a_retry(tmp_path):
+    """It got the id of one that the logs know: the same rows, written once more, were acknowledged and left out."""
+    folder, backup = tmp_path / "lab", tmp_path / "backup.db"
+    with EmbeddedCluster(folder, lake=False) as running:
+        running.connection.admin().create_database("db")
+        running.connection.admin().create_table(FIRST, make_descriptor({"x": "int"}))
+        back_up(folder, backup)
+        with running.connection.append_writer(FIRST) as writer:
+            writer.append([{"x": 1}])
+    restore(backup, folder)
+    with EmbeddedCluster(folder, lake=False) as running:
+        with running.connection.append_writer(FIRST) as writer:
+            writer.append([{"x": 1}])
+        assert values(running, FIRST) == [1, 1]
 
 
 def test_a_folder_that_is_another_buckets_is_refused_and_left_as_it_is(tmp_path):

@@ -247,15 +247,15 @@ class MetadataStore:
             yield self._db
 
     def next_id(self, name: str, first: int = 0) -> int:
-        """Return a number that this sequence never returned before, in any run."""
+        """Return a number, from `first` up, that this sequence never returned before, in any run."""
         return self.next_ids(name, 1, first).start
 
     def next_ids(self, name: str, count: int, first: int = 0) -> range:
-        """Return so many numbers that this sequence never returned before, in any run."""
+        """Return so many numbers, from `first` up, that this sequence never returned before, in any run."""
         with self.write() as db:
             row = db.execute(
-                "INSERT INTO sequences VALUES (?, ?) ON CONFLICT DO UPDATE SET next = next + ? RETURNING next",
-                (name, first + count, count),
+                "INSERT INTO sequences VALUES (?, ?) ON CONFLICT DO UPDATE SET next = max(next, ?) + ? RETURNING next",
+                (name, first + count, first, count),
             ).fetchone()
         return range(int(row[0]) - count, int(row[0]))
 
