@@ -19,6 +19,8 @@ WIRE_SIZE_MAX: Final = 7000
 _TOO_LARGE: Final = "message larger than max"
 #: What gRPC says, in an `UNAVAILABLE`, when a handshake failed for good.
 _UNTRUSTED: Final = ("Hostname Verification Check failed", "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
+#: What it says of a connection that was taken and closed before anything was said: by a server that expects TLS, or has enough of them.
+_CLOSED: Final = "Socket closed"
 #: What it says then of a certificate whose time is over, or has not come.
 _OUT_OF_DATE: Final = ("certificate has expired", "certificate is not yet valid")
 
@@ -76,21 +78,8 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
     if (code := trailers.get(CODE_KEY)) is not None:
         return error_from_code(int(code), details)
     match failure.code():
-        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _OUT_OF_DATE):
-            return errors.AuthenticationError(
-                f"{what}: the server's certificate, or one of those that sign it, is out of date ({details}): put one that is not into the "
-                "files of server.tls.certificate and server.tls.key, then `fluss-lab down` and `fluss-lab up`; or set the clock of "
-                "this machine"
-            )
-        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _UNTRUSTED):
-            return errors.AuthenticationError(
-                f"{what}: the server's certificate is not trusted, or it does not speak TLS ({details}): give the "
-                "certificates to trust (client.tls.ca, tls_ca), and call it by a name that its certificate has"
-            )
         case grpc.StatusCode.UNAVAILABLE:
-            return errors.ServerUnavailableError(
-                f"{what}: no server answers ({details}); is it running? See `fluss-lab status`"
-            )
+            return _reach_error(what, details)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.RequestTimeoutError(f"{what}: no answer in time; whether the server acted is not known")
         case grpc.StatusCode.UNAUTHENTICATED:
@@ -111,3 +100,27 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
             return errors.ServerUnavailableError(f"{what}: the call was cut off ({details})")
         case other:
             return errors.InternalError(f"{what}: {other.name}: {details}")
+
+
+def _reach_error(what: str, details: str) -> FlussError:
+    """Return the error of a call that no server took."""
+    if any(word in details for word in _OUT_OF_DATE):
+        return errors.AuthenticationError(
+            f"{what}: the server's certificate, or one of those that sign it, is out of date ({details}): put one that is not into the "
+            "files of server.tls.certificate and server.tls.key, then `fluss-lab down` and `fluss-lab up`; or set the clock of "
+            "this machine"
+        )
+    if any(word in details for word in _UNTRUSTED):
+        return errors.AuthenticationError(
+            f"{what}: the server's certificate is not trusted, or it does not speak TLS ({details}): give the "
+            "certificates to trust (client.tls.ca, tls_ca), and call it by a name that its certificate has"
+        )
+    if _CLOSED in details:
+        return errors.ServerUnavailableError(
+            f"{what}: the connection was closed ({details}): the server ended, or has as many connections as "
+            "server.connections-max allows, or speaks TLS where the caller does not: then give the certificates to trust "
+            "(client.tls.ca, tls_ca)"
+        )
+    return errors.ServerUnavailableError(
+        f"{what}: no server answers ({details}); is it running? See `fluss-lab status`"
+    )

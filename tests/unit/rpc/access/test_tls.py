@@ -229,6 +229,8 @@ def test_a_lab_is_connected_to_by_the_certificate_to_trust(tmp_path, files, way)
             assert ServerAddress.from_json(lab.connection.address.to_json()).ca == ca.read_text()
         with pytest.raises(AuthenticationError, match="not trusted"):
             fl.Lab.connect(address, token_file=token, tls_ca=files / "other.pem")
+        with pytest.raises(ServerUnavailableError, match=r"connection was closed .*speaks TLS.*tls_ca"):
+            fl.Lab.connect(address, token_file=token, config={"client.request-timeout": "100ms"})
         for name, text in (
             ("none", None),
             ("empty", ""),
