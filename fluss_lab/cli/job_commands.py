@@ -17,7 +17,7 @@ import click
 
 from fluss_lab.cli.folder_argument import folder_option, folder_words
 from fluss_lab.cli.output import json_option, print_objects
-from fluss_lab.errors import InvalidRequestError, ServerUnavailableError
+from fluss_lab.errors import InvalidRequestError, ServerUnavailableError, StorageError
 
 if TYPE_CHECKING:
     from fluss_lab.jobs import Job, Jobs, Run
@@ -279,6 +279,7 @@ def start_detached(folder: Path) -> int:
 
     Raises:
         ServerUnavailableError: It did not start; the text has what it said.
+        StorageError: Its log cannot be written.
     """
     from fluss_lab.jobs.job_store import JOBS_FOLDER
     from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
@@ -286,9 +287,16 @@ def start_detached(folder: Path) -> int:
     if (holder := lease_holder(folder)) is not None:
         return holder.pid
     output = folder / JOBS_FOLDER / _OUTPUT_FILE
-    output.parent.mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-m", "fluss_lab.cli", "jobs", "run", "--folder", str(folder), "--detached"]
-    with output.open("ab") as file:
+    try:
+        output.parent.mkdir(mode=0o700, exist_ok=True)
+        file = output.open("ab")
+    except OSError as error:
+        raise StorageError(
+            f"{output}: no scheduler was started, as what it says cannot be written there: {error.strerror}; make the lab's folder "
+            "writable"
+        ) from error
+    with file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
     # A process must be reaped by its parent, or it stays as a zombie.
     threading.Thread(target=process.wait, name="fluss-scheduler-reaper", daemon=True).start()

@@ -62,7 +62,7 @@ class RowPrinter:
         from fluss_lab.cli.json_rows import json_objects, json_values
         from fluss_lab.cli.text_tables import DataTable
 
-        rows = batch if self._left is None else batch.slice(0, self._left)
+        rows = batch if self._left is None or self._left >= batch.num_rows else batch.slice(0, self._left)
         if self._left is not None:
             self._left -= rows.num_rows
         if self._is_json:

@@ -26,6 +26,8 @@ ROWS_DEFAULT: Final = 10
 #: Rows of a result that are printed as a table; with ``--json`` all are.
 SQL_ROWS_MAX: Final = 1000
 LATEST: Final = "latest"
+#: Spark counts the rows of a limit in 32 bits.
+_SPARK_LIMIT_MAX: Final = 2**31 - 1
 _MOMENT_HELP: Final = "an ISO time, `yesterday`, `10 minutes ago`, or a lake snapshot's id"
 
 columns_option = click.option("--columns", metavar="A,B", default=None, help="Only these columns, in this order.")
@@ -90,7 +92,7 @@ def sql(
             if twice := [name for name in frame.columns if frame.columns.count(name) > 1]:
                 raise InvalidRequestError(f"sql: two columns are called {twice[0]!r}; name each by AS")
             # One more row shows that there are more.
-            found = (frame if wanted is None else frame.limit(wanted + 1)).toArrow()
+            found = (frame if wanted is None or wanted >= _SPARK_LIMIT_MAX else frame.limit(wanted + 1)).toArrow()
     printer = RowPrinter(found.schema.names, is_json=is_json, rows_max=wanted)
     printer.write_all(found.to_batches())
     printer.finish(found.schema)

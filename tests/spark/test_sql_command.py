@@ -28,6 +28,8 @@ def test_a_result_as_json_and_as_a_table(folder):
     assert found.rows[0]["t"] == "2013-01-01T00:00:00.000000Z"
     shown = call("sql", text, "--rows", 1, "-f", folder)
     assert [line.split()[0] for line in shown.out.splitlines()] == ["a", "1"]
+    for rows in (2**31 - 2, 2**31 - 1, 10**20):
+        assert len(call("sql", text, "--rows", rows, "--json", "-f", folder).rows) == 2
     none = call("sql", "select a from nyc.flights where a < 0", "-f", folder)
     assert (none.code, none.out) == (0, "a\n")
 

@@ -53,7 +53,9 @@ class SchedulerLease(Closing):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise StorageError(f"{path}: the scheduler's lock cannot be made: {error}") from error
+            raise StorageError(
+                f"{path}: the scheduler's lock cannot be made: {error.strerror}; make the lab's folder writable"
+            ) from error
         if not _lock(fd):
             os.close(fd)
             holder = lease_holder(lab)

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from fluss_lab.cli.commands import commands
-from fluss_lab.errors import FlussError
+from fluss_lab.cli.job_commands import start_detached
+from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.jobs import Jobs
-from fluss_lab.jobs.scheduling.scheduler_lease import lease_holder
+from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease, lease_holder
 from fluss_lab.server.process.discovery import DISCOVERY_FILE
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import write_notebook
@@ -179,6 +180,14 @@ def test_up_with_jobs_and_down(tmp_path):
     assert "the scheduler is stopped" in call("down", folder).stdout
     assert lease_holder(folder) is None
     wait_until(lambda: not (folder / DISCOVERY_FILE).exists())
+
+
+def test_a_scheduler_whose_files_cannot_be_made_is_refused_by_name(folder):
+    (folder / "jobs").write_text("no folder")
+    with pytest.raises(StorageError, match=r"scheduler\.log: no scheduler was started.*make the lab's folder writable"):
+        start_detached(folder)
+    with pytest.raises(StorageError, match=r"scheduler\.lock: .*make the lab's folder writable"):
+        SchedulerLease(folder)
 
 
 def test_a_log_that_is_followed_ends_where_whoever_ran_it_is_gone(folder):
