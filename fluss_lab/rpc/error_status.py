@@ -83,7 +83,10 @@ def error_of(failure: grpc.RpcError, what: str) -> FlussError:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.RequestTimeoutError(f"{what}: no answer in time; whether the server acted is not known")
         case grpc.StatusCode.UNAUTHENTICATED:
-            return errors.AuthenticationError(f"{what}: {details or 'the token is missing or wrong'}")
+            return errors.AuthenticationError(
+                f"{what}: {details or 'the token is missing or wrong'}: expected that of the server there, as the file `token` of its "
+                "lab's folder has it; where the file was replaced while it ran, `fluss-lab down` and `fluss-lab up`"
+            )
         case grpc.StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details:
             return errors.RecordTooLargeError(
                 f"{what}: the request has more bytes than the server takes ({details}); send less at once, or raise "

@@ -70,6 +70,8 @@ REATTACH_PAUSE_S: Final = 0.1
 STOP_CALL_TIMEOUT_S: Final = 10.0
 #: So long is a server that did not answer watched before it is asked to stop again.
 UNHEARD_STOP_S: Final = 2.0
+#: So long is a token that is not there waited for, by who attaches first: a file that is replaced, or a folder that is moved.
+TOKEN_WAIT_S: Final = 5.0
 #: Pause while no server runs and this process must not start one: another may.
 ABSENT_PAUSE_S: Final = 0.5
 #: Pause after a failed start, doubled with each further one: a full disk may be cleared, a damaged lab may not.
@@ -146,13 +148,13 @@ def ensure_server(
 def stop_server(folder: Path) -> bool:
     """Stop the server of a folder gracefully, and wait until its processes are gone: tablet servers first.
 
-    One whose certificate is out of date, or which has another token by now, is asked by a signal.
+    One whose certificate is out of date, or whose token is not known by now, is asked by a signal.
 
     Returns:
         False when none ran; the discovery file of a killed one is removed.
 
     Raises:
-        AuthenticationError: The token file is missing, or readable by others.
+        AuthenticationError: The token cannot be read, and it is another user's server.
         RequestTimeoutError: It did not end in time.
     """
     found = discovery.read(folder)
@@ -161,8 +163,8 @@ def stop_server(folder: Path) -> bool:
     if running_server(folder) is None:
         discovery.remove(folder)
         return False
-    place, deadline = locate(folder), time.monotonic() + STOP_TIMEOUT_S
-    while not _request_stop(place, found.servers[0]) and time.monotonic() < deadline:
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while not _request_stop(folder, found.servers[0]) and time.monotonic() < deadline:
         # It may be stopping already, or stand still: then it has not heard of it.
         with suppress(RequestTimeoutError):
             wait_until_gone(found, UNHEARD_STOP_S)
@@ -171,22 +173,27 @@ def stop_server(folder: Path) -> bool:
     return True
 
 
-def _request_stop(place: CoordinatorEndpoint, server: ServerEntry) -> bool:
+def _request_stop(folder: Path, server: ServerEntry) -> bool:
     """Ask a server to stop; return whether it has heard of it."""
-    channel = Channel(place.host, place.port, place.token, trust=place.trust, call_timeout_s=STOP_CALL_TIMEOUT_S)
     try:
-        channel.coordinator().stop_cluster(pb.StopClusterRequest())
+        place = locate(folder)
+        channel = Channel(place.host, place.port, place.token, trust=place.trust, call_timeout_s=STOP_CALL_TIMEOUT_S)
+        try:
+            channel.coordinator().stop_cluster(pb.StopClusterRequest())
+        finally:
+            channel.close()
     except AuthenticationError as error:
         # It would run for ever, and keep who mends certificate or token from starting one with it.
         if server.pid == os.getpid() or server.started < 0 or not is_alive(server):  # perhaps another process by now
             raise
         log.info("event=stop_signalled process=%s error=%s", server.pid, error)
-        os.kill(server.pid, signal.SIGTERM)
+        try:
+            os.kill(server.pid, signal.SIGTERM)
+        except PermissionError:
+            raise error from None
     except UnavailableError as error:
         log.info("event=stop_unanswered error=%s", error)
         return False
-    finally:
-        channel.close()
     return True
 
 
@@ -210,6 +217,7 @@ class Attachment(Closing):
         self._on_lost = on_lost
         self._pid = os.getpid()
         self._session_id: int | None = None
+        self._begun_s = time.monotonic()
         self._attached = Flag()
         self._failure: FlussError | None = None
         self._closing = Flag()
@@ -358,7 +366,9 @@ class Attachment(Closing):
         except ServerUnavailableError:
             return REATTACH_PAUSE_S  # it ended between two checks
         except AuthenticationError as error:
-            if isinstance(error.__cause__, FileNotFoundError) or running_server(self.folder) is None:
+            is_awaited = self._attached.is_set() or time.monotonic() - self._begun_s < TOKEN_WAIT_S
+            is_gone = isinstance(error.__cause__, FileNotFoundError)
+            if (is_gone and is_awaited) or running_server(self.folder) is None:
                 return REATTACH_PAUSE_S  # or its folder was moved, and it is about to end
             raise  # however often it is asked for
         with self._lock:

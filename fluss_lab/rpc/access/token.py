@@ -35,7 +35,10 @@ def read_token(path: Path) -> str:
         mode = path.stat().st_mode
         token = path.read_bytes().strip().decode("ascii", "replace")
     except OSError as error:
-        raise AuthenticationError(f"token file {path}: {error.strerror}; expected the file the server wrote") from error
+        raise AuthenticationError(
+            f"token file {path}: {error.strerror}; expected the file the server wrote: put it back, or stop the server and start "
+            "another one (`fluss-lab down`, `fluss-lab up`), which makes a new one where there is none"
+        ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AuthenticationError(f"token file {path}: others may read it (mode {mode & 0o777:o}); expected 600")
     if not token:

@@ -14,6 +14,7 @@ import pytest
 
 from fluss_lab.errors import AuthenticationError, LabError, ServerUnavailableError, StorageError
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.access.token import write_token
 from fluss_lab.rpc.channel import Channel
 from fluss_lab.server import cluster
 from fluss_lab.server.folder.lab_folder import make_lab_folder
@@ -213,10 +214,13 @@ def test_a_server_that_stood_still_when_it_was_asked_to_stop_is_asked_again(fold
     assert cluster.read_discovery(folder) is None
 
 
-def test_a_server_that_takes_no_calls_any_more_is_stopped_all_the_same(folder):
+@pytest.mark.parametrize("token", ["another", "", None])
+def test_a_server_that_takes_no_calls_any_more_is_stopped_all_the_same(folder, token):
     """As one whose certificate is out of date, or whose token's file was replaced: nobody could start one with a new one."""
     cluster.start_server(folder, COMMAND, GRACE, ephemeral=False)
-    (folder / TOKEN_FILE).write_text("another")
+    (folder / TOKEN_FILE).unlink()
+    if token is not None:
+        write_token(folder / TOKEN_FILE, token)
     with pytest.raises(AuthenticationError, match="token"):
         describe(folder)
     assert cluster.stop_server(folder)
@@ -280,6 +284,15 @@ def test_a_token_that_is_not_there_is_waited_for(folder):
         back.start()
         cluster.ensure_server(folder, COMMAND).close()
         back.join()
+
+
+def test_a_token_that_does_not_come_back_is_reported(folder, monkeypatch):
+    """It was waited for two minutes, and the error did not name it."""
+    monkeypatch.setattr(cluster, "TOKEN_WAIT_S", 0.1)
+    with ServerNode(folder):
+        (folder / TOKEN_FILE).unlink()
+        with pytest.raises(AuthenticationError, match=r"token: No such file.*put it back, or stop the server"):
+            cluster.ensure_server(folder, COMMAND)
 
 
 def test_opening_while_the_last_server_is_stopping_waits_for_it(folder):
