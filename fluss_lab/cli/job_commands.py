@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import signal
 import subprocess
 import sys
@@ -216,16 +217,17 @@ def print_log(folder: Path, run_id: str, follow: bool) -> None:
     opened = _open_jobs(folder)
     found = opened.find_run(run_id)
     shown = 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may be written in parts
     while True:
         if follow:
             opened.history(limit=1)  # records runs whose process is gone as ended
         has_ended = found.state not in {"queued", "running"}
         if found.log_file.exists():
-            with found.log_file.open(encoding="utf-8", errors="replace") as file:
+            with found.log_file.open("rb") as file:
                 file.seek(shown)
-                text = file.read()
-                shown = file.tell()
-            click.echo(text, nl=False)
+                said = file.read()
+            shown += len(said)
+            click.echo(decoder.decode(said, final=has_ended or not follow), nl=False)
         if has_ended or not follow:
             return
         time.sleep(_FOLLOW_INTERVAL_S)

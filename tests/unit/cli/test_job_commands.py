@@ -14,6 +14,7 @@ from fluss_lab.cli.commands import commands
 from fluss_lab.cli.job_commands import start_detached
 from fluss_lab.errors import FlussError, StorageError
 from fluss_lab.jobs import Jobs
+from fluss_lab.jobs.run_processes import identity
 from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease, lease_holder
 from fluss_lab.server.process.discovery import DISCOVERY_FILE
 from fluss_lab.testing import wait_until
@@ -194,3 +195,20 @@ def test_a_log_that_is_followed_ends_where_whoever_ran_it_is_gone(folder):
     Jobs(folder).store.add_run(make_run("r1", state="running", owner="999999:1", started_ms=1000))
     assert call("jobs", "log", "r1", "--follow", "-f", folder).exit_code == 0
     assert Jobs(folder).find_run("r1").state == "failed"
+
+
+def test_a_log_that_is_followed_has_characters_whole_that_were_written_in_parts(folder, monkeypatch):
+    jobs = Jobs(folder)
+    jobs.store.add_run(make_run("r1", state="running", owner=identity(os.getpid()), started_ms=1000))
+    log, text = jobs.find_run("r1").log_file, "Z\u00fcrich \U0001f600".encode()
+    log.parent.mkdir(parents=True)
+    log.write_bytes(text[:2])
+
+    def go_on(_seconds):
+        length = log.stat().st_size + 3
+        log.write_bytes(text[:length])
+        if length >= len(text):
+            jobs.store.end_run("r1", state="succeeded", ended_ms=2000)
+
+    monkeypatch.setattr("fluss_lab.cli.job_commands.time.sleep", go_on)
+    assert call("jobs", "log", "r1", "--follow", "-f", folder).stdout == text.decode()
