@@ -81,6 +81,25 @@ except UnavailableError as error:
     print(spark_session(master="local[1]").range(3).count())
 """
 
+_KILLED = """
+from pyspark import SparkContext
+from fluss_lab.errors import UnavailableError
+from fluss_lab.spark.session.spark_session import spark_session
+given = SparkContext._initialize_context
+def killing(self, conf):
+    made = given(self, conf)
+    SparkContext._initialize_context = given
+    SparkContext._gateway.proc.kill()
+    SparkContext._gateway.proc.wait()
+    return made
+SparkContext._initialize_context = killing
+try:
+    spark_session(master="local[1]")
+except UnavailableError as error:
+    assert "while its session was made" in str(error), error
+    print(spark_session(master="local[1]").range(3).count())
+"""
+
 
 def start(folder, failures, archived=False):
     """Start Spark in a process of its own with a Java that fails so often; return what it said, and each call of that Java.
@@ -165,6 +184,13 @@ def test_a_jvm_that_ends_while_its_session_is_made_is_an_error_of_ours(tmp_path)
     done = subprocess.run([sys.executable, "-c", _ENDS], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert "Failed to create" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_is_made_after_one_whose_jvm_was_killed_when_its_context_was_there():
+    """pyspark kept that context, and each further session was a refused connection: a tiering service did not recover."""
+    done = subprocess.run([sys.executable, "-c", _KILLED], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
 @pytest.mark.campaign
