@@ -176,6 +176,15 @@ RUNNING = (
         (f"{IN_TIERING_SERVICE}::test_an_executor_that_died_is_replaced",),
     ),
     Mutant(
+        "context_of_a_killed_jvm_taken_again", "P6", "fluss_lab/spark/session/jvm_launch.py",
+        "            SparkContext._active_spark_context = None\n            _forget_gateway()\n            code",
+        "            _forget_gateway()\n            code",
+        (
+            "tests/unit/spark/session/test_jvm_launch.py::"
+            "test_a_session_is_made_after_one_whose_jvm_was_killed_when_its_context_was_there",
+        ),
+    ),
+    Mutant(
         "service_without_a_server_looks_well", "P11", "fluss_lab/tiering/service/tiering_service.py",
         "            error = error or session.trouble\n",
         "            error = error or None\n",
