@@ -326,7 +326,8 @@ class JobStore:
                     f"{self.path}: a due time was to be entered twice ({error}); nothing was entered"
                 ) from error
             if name.startswith(_PASSING):
-                raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}") from error
+                todo = "; make the lab's folder writable" if name.startswith("SQLITE_READONLY") else ""
+                raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}{todo}") from error
             raise CorruptDataError(f"{self.path}: damaged ({error}); {_REMEDY}") from error
 
 
