@@ -74,6 +74,12 @@ RUNNING = (
         ("tests/unit/spark/session/test_jvm_launch.py::test_a_jvm_that_ends_twice_is_an_error_with_what_it_said",),
     ),
     Mutant(
+        "process_started_while_the_maker_of_an_archive_ends", "P12", "fluss_lab/spark/session/class_archive_maker.py",
+        '        if event == "subprocess.Popen" and ends.is_set():\n',
+        "        if False:\n",
+        (f"{IN_ARCHIVE}::test_what_is_started_while_it_ends_ends_too",),
+    ),
+    Mutant(
         "class_archive_cut_short", "P6", ARCHIVE,
         "path.stat().st_size, _crc32(path))",
         'path.stat().st_size, manifest["crc32"])',

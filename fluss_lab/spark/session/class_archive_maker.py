@@ -159,21 +159,32 @@ def _end_with(parent: int, archive: ClassArchive, draft: Path, scratch: Path) ->
 
     def stop(*, is_left: bool = False) -> None:
         ends.set()
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                child.kill()
-                child.wait(_END_S)
+        _kill_children()
         with suppress(OSError):
             archive.note_failure(is_left=is_left)
             draft.unlink(missing_ok=True)
         shutil.rmtree(scratch, ignore_errors=True)
+        _kill_children()  # what was just being started
         os._exit(1)
 
+    def refuse(event: str, _: object) -> None:
+        # A JVM that starts without the folder for its address waits for ever.
+        if event == "subprocess.Popen" and ends.is_set():
+            raise RuntimeError("no process is started: this one ends")
+
+    sys.addaudithook(refuse)
     threading.Thread(target=watch, daemon=True).start()
     limit = threading.Timer(_TIMEOUT_S, stop)
     limit.daemon = True
     limit.start()
     return ends
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+            child.wait(_END_S)
 
 
 if __name__ == "__main__":

@@ -207,6 +207,38 @@ def maker(folder):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=REPOSITORY, env=env)
 
 
+#: Ends like a maker while it starts one process after another.
+STARTER = """
+import subprocess, sys, tempfile
+from pathlib import Path
+from fluss_lab.spark.session.class_archive import ClassArchive
+from fluss_lab.spark.session.class_archive_maker import _end_with
+
+folder, mark = Path(sys.argv[1]), sys.argv[2]
+scratch = Path(tempfile.mkdtemp(dir=folder))
+_end_with(sys.stdin.fileno(), ClassArchive(folder), folder / "draft", scratch)
+print("ready", flush=True)
+while True:
+    try:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", mark])
+    except RuntimeError:
+        pass
+"""
+
+
+def test_what_is_started_while_it_ends_ends_too(tmp_path):
+    mark = f"started-in-{tmp_path.name}-{os.getpid()}"
+    command = [sys.executable, "-c", STARTER, str(tmp_path), mark]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY) as ending:
+        assert ending.stdout.readline() == b"ready\n"
+        ending.stdin.close()
+        ending.wait(60)
+    left = [each for each in psutil.process_iter(["cmdline"]) if mark in (each.info["cmdline"] or ())]
+    for each in left:
+        each.kill()
+    assert not left
+
+
 @pytest.fixture
 def real(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
