@@ -210,8 +210,8 @@ SINK = (
         "batches_of_before_the_last_one_passed_over",
         "P6",
         COMMIT,
-        "        if batch_id < state.done or (known",
-        "        if (known",
+        "        if batch_id < state.done:\n",
+        "        if batch_id < -1:\n",
         (
             f"{IN_SINK_JOURNAL}::test_a_batch_that_spark_plans_anew_is_not_taken_for_the_one_that_was_written[sink.done.after]",
         ),

@@ -85,6 +85,10 @@ class SnapshotFiles:
         self._due_s = 0.0
         self._damaged: Path | None = None
 
+    def by_name(self) -> dict[str, SnapshotFile]:
+        """Return each of them by the name of its file."""
+        return {each.path.name: each for each in self._files}
+
     def find_changed(self) -> Path | None:
         """Return a file whose bytes are others than those checked; None where there is none.
 

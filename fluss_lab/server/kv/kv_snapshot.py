@@ -146,8 +146,8 @@ class SnapshotStore:
             found = self._whole(lambda manifest: _image(self._folder.path, manifest, schemas))
             if found is None:
                 return None
-            self._base, (image, files) = found
-            self._base_files = {each.path.name: each for each in files}
+            self._base, image = found
+            self._base_files = image.files.by_name()
             return self._completed_snapshot(self._base), image
 
     def check(self, schemas: Mapping[int, pa.Schema]) -> CompletedSnapshot | None:
@@ -328,10 +328,7 @@ class SnapshotStore:
         )
 
 
-def _image(
-    folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]
-) -> tuple[KvImage, list[SnapshotFile]]:
-    """Return the state in a snapshot, and the local files that its rows lie in."""
+def _image(folder: Place, manifest: SnapshotManifest, schemas: Mapping[int, pa.Schema]) -> KvImage:
     # What is written to them once they are checked is noticed.
     files = [SnapshotFile.of(folder / each.file.name, each.file) for each in manifest.files if isinstance(folder, Path)]
     stored = list(read_chunks(folder, manifest, schemas))
@@ -345,7 +342,7 @@ def _image(
         for each in stored
     )  # fmt: skip
     live = tuple(each.live for each in stored)
-    return KvImage(manifest.log_offset, chunks, live, manifest.next_chunk_id, SnapshotFiles(files)), files
+    return KvImage(manifest.log_offset, chunks, live, manifest.next_chunk_id, SnapshotFiles(files))
 
 
 def _mark(chunk: KvChunk) -> ChunkMark:

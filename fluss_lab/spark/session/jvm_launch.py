@@ -94,7 +94,7 @@ def start_session(
         except Exception as error:
             if _answers(gateway := SparkContext._gateway):
                 raise
-            # pyspark keeps the context that it was making where the JVM cannot be told to stop it, and would take it again.
+            # pyspark keeps the context that it was making where its JVM does not answer, and would use it again.
             SparkContext._active_spark_context = None
             _forget_gateway()
             code = getattr(getattr(gateway, "proc", None), "returncode", None)

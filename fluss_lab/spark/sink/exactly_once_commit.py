@@ -114,16 +114,17 @@ class SinkCommit:
         known = state.extent if batch_id == state.done else None
         if intent is not None and intent.batch_id == batch_id:
             known = intent.extent
-        if batch_id < state.done or (known is not None and extent is not None and known != extent):
-            found = f"batch {batch_id} again" if batch_id < state.done else "one that ends elsewhere"
-            expected = (
-                f"batch {state.done} or {state.done + 1}" if batch_id < state.done else f"batch {batch_id} as it was"
-            )
-            raise CorruptDataError(
-                f"{self._folder.path}: expected {expected}, found {found}: the query's checkpoint is older than what it wrote, or "
-                "a part of it (offsets, commits) was removed. Nothing of the batch was written now. Restore the checkpoint; or start a "
-                "new query, with a new checkpoint, behind what the table has"
-            )
+        if batch_id < state.done:
+            expected, found = f"batch {state.done} or {state.done + 1}", f"batch {batch_id} again"
+        elif known is not None and extent is not None and known != extent:
+            expected, found = f"batch {batch_id} as it was", "one that ends elsewhere"
+        else:
+            return
+        raise CorruptDataError(
+            f"{self._folder.path}: expected {expected}, found {found}: the query's checkpoint is older than what it wrote, or a part "
+            "of it (offsets, commits) was removed. Nothing of the batch was written now. Restore the checkpoint; or start a new query, "
+            "with a new checkpoint, behind what the table has"
+        )
 
     def _check_table(self, table_id: int | None, created_ms: int | None) -> None:
         """See that the table is the one that notes are of; what they do not say is None."""

@@ -1,6 +1,7 @@
 """A sink in the hand, and rows for it."""
 
 import json
+import shutil
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
@@ -54,6 +55,11 @@ class Sink:
         """Note how far a batch goes, as Spark does before it runs one."""
         (self.folder / "offsets").mkdir(exist_ok=True)
         (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{end}")
+
+    def restore(self, backup):
+        """Have a copy of the checkpoint in its place."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(backup, self.folder)
 
     def writer(self):
         given = {"table": str(self.path), "checkpointLocation": str(self.folder), **self.options}

@@ -161,8 +161,7 @@ def test_a_checkpoint_that_was_restored_from_a_backup_is_refused(make, tmp_path,
     for batch_id in range(1, 1 + later):
         sink.run(batch_id, [[rows(batch_id * 10 + at)] for at in range(2)])
     written = sink.rows()
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
+    sink.restore(tmp_path / "backup")
     tasks = [[rows(*((10, 11) if same else (50, 51)))], [rows(52)]]
     for _ in range(2):
         text = rf"db\.t, bucket .*batch 1 of the sink in {sink.folder}.*restored from a backup.*a new checkpoint"
@@ -177,8 +176,7 @@ def test_a_checkpoint_from_before_the_first_rows_is_refused_when_there_are_some(
     sink.run(0, [[rows()]])
     shutil.copytree(sink.folder, tmp_path / "backup")
     sink.run(1, [[rows(0)]])
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
+    sink.restore(tmp_path / "backup")
     with pytest.raises(CorruptDataError, match=r"batch 1 of the sink .*restored from a backup"):
         sink.run(1, [[rows(0)]])
     complete(sink, 1)
@@ -195,8 +193,7 @@ def test_a_checkpoint_from_the_middle_of_a_batch_is_refused_when_later_ones_were
     shutil.copytree(sink.folder, tmp_path / "backup")
     for number in range(1, 8):
         sink.run(number, [[rows(number)]])
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
+    sink.restore(tmp_path / "backup")
     with pytest.raises(
         CorruptDataError, match=r"batch 1 of the sink .*no later batch's number.*restored from a backup"
     ):
@@ -213,8 +210,7 @@ def test_a_checkpoint_that_was_restored_from_a_backup_is_refused_behind_a_server
         shutil.copytree(sink.folder, tmp_path / "backup")
         sink.run(1, [[rows(20, 21)]])
         copy_as_killed(tmp_path / "lab", tmp_path / "killed")
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
+    sink.restore(tmp_path / "backup")
     with EmbeddedCluster(tmp_path / "killed", lake=False) as sink.cluster:
         with pytest.raises(
             CorruptDataError, match=r"expected log offset 12 or a later one, found 10\).*restored from a backup"
@@ -230,8 +226,7 @@ def test_rows_that_were_sent_before_the_batch_was_written_down_are_a_contradicti
     sink.run(0, [[rows(0)]])
     shutil.copytree(sink.folder, tmp_path / "backup")
     sink.run(1, [[rows(7)]])
-    shutil.rmtree(sink.folder)
-    shutil.copytree(tmp_path / "backup", sink.folder)
+    sink.restore(tmp_path / "backup")
     with pytest.raises(CorruptDataError, match=r"expected log offset 2 or a later one, found 1\)"):
         sink.run(1, [[rows(7)]])
     assert [row[1] for row in sink.rows()] == [0, 7]
