@@ -37,7 +37,7 @@ _PAIRS: Final = {"properties": "--property", "rename": "--rename", "types": "--t
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="A column's name in the table. Repeatable.")
 @click.option("--type", "types", multiple=True, metavar="COLUMN=TYPE", help="A column's Fluss type. Repeatable.")
 @click.option("--format", "name", type=click.Choice(_FORMATS), default=None, help="Default: as the name says.")
-@click.option("--delimiter", default=None, help="Of a CSV file; default: guessed from its header.")
+@click.option("--delimiter", default=None, help="Of a CSV file, \\t for a tab; default: guessed from its header.")
 @click.option("--encoding", default=None, help="Of a CSV file; default: utf-8.")
 @click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="Text that is null. Repeatable.")
 @click.option("--start-row", type=click.IntRange(min=0), default=0, help="Go on with a load that ended on its way.")
@@ -49,8 +49,9 @@ def load(folder: Path, file: str, path: str, *, append: bool, is_json: bool, **g
     All of the file is examined before the table is made; the report shows the types found. The table's database is made
     where it is missing.
     """
+    delimiter = "\t" if given["delimiter"] == r"\t" else given["delimiter"]
     read = {
-        "format": given["name"], "delimiter": given["delimiter"], "encoding": given["encoding"],
+        "format": given["name"], "delimiter": delimiter, "encoding": given["encoding"],
         "null_values": list(given["null_values"]) or None, "start_row": given["start_row"],
     }  # fmt: skip
     arguments: dict[str, Any] = {key: value for key, value in read.items() if value is not None}

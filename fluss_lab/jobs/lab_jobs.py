@@ -46,6 +46,8 @@ from fluss_lab.server.folder.lab_folder import make_lab_folder
 
 TIMEOUT_DEFAULT: Final = "1h"
 TIMEOUT_MS_MAX: Final = 365 * 86_400_000
+#: Of fewer, a number says its unit.
+_UNITLESS_MS_MIN: Final = 60_000
 RETRIES_MAX: Final = 100
 KEEP_MAX: Final = 1_000_000
 #: A kernel alone has some 100 MB.
@@ -102,7 +104,7 @@ class Jobs:
             parameters: As `run` has them.
             secrets: As `run` has them; each run takes them from the environment of the scheduler.
             retries: Further attempts of a run that failed, after 10 s, 20 s, ... (at most 10 minutes).
-            timeout: Longest time of a run.
+            timeout: Longest time of a run, such as ``"10min"``.
             memory: Most memory of a run; None: half of the machine's.
             overlap: When a run is due while another of the job is under way: ``"skip"`` records it as missed, ``"queue"`` runs
                 it afterwards.
@@ -190,7 +192,7 @@ class Jobs:
             parameters: Values for what the notebook's cell tagged ``parameters`` assigns, of its types and in its ranges.
             secrets: Names of environment variables that the notebook reads by ``os.environ``. Their values are in no parameter,
                 output or log: what prints them shows ``********``.
-            timeout: Longest time.
+            timeout: Longest time, such as ``"10min"``.
             memory: Most memory of all its processes together; None: half of the machine's.
             on_line: Called with each line of its log, by a thread. When it raises, it is called no more, the run goes on to its
                 end, and what it raised is raised then.
@@ -436,6 +438,12 @@ def _timeout_ms(timeout: str | int | timedelta) -> int:
         raise InvalidPropertyError(f"timeout: {error}") from None
     if not 1 <= found_ms <= TIMEOUT_MS_MAX:
         raise InvalidPropertyError(f"timeout: expected 1 ms to {format_duration(TIMEOUT_MS_MAX)}, found {timeout!r}")
+    # As `parse_moment` does: of a number without a unit, which is milliseconds, seconds are what was meant.
+    if found_ms < _UNITLESS_MS_MIN and str(timeout).strip().isdecimal():
+        raise InvalidPropertyError(
+            f"timeout: expected a duration with a unit, such as '10min' or '{found_ms}s', found {timeout!r}, which is "
+            f"{found_ms} milliseconds: write '{found_ms}ms' if they are meant"
+        )
     return found_ms
 
 

@@ -35,6 +35,15 @@ def test_load_makes_a_table_and_shows_its_types(folder, tmp_path):
     ]
 
 
+def test_a_tab_is_named_as_people_write_it(folder, tmp_path):
+    (tmp_path / "tabs.csv").write_text("a,b\tc\n1,5\tx\n")
+    done = call(
+        "load", tmp_path / "tabs.csv", "tabs.t", "--delimiter", r"\t", "--rename", "a,b=ab", "--json", "-f", folder
+    )
+    assert done.code == 0, done.err
+    assert [each["column"] for each in done.rows[0]["columns"]] == ["ab", "c"]
+
+
 @pytest.mark.parametrize("end", ["parquet", "csv", "jsonl"])
 def test_what_is_exported_is_loaded_again(folder, tmp_path, end):
     path = tmp_path / f"flights.{end}"

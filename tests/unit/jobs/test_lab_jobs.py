@@ -80,7 +80,8 @@ def test_hostile_paths_are_refused_at_both_entries(jobs, tmp_path, monkeypatch, 
         ({"memory": "1kb"}, "memory"), ({"memory": "lots"}, "memory: expected a size"), ({"cron": "whenever"}, "cron"), ({"time_zone": "Moon"}, "time zone"),
         ({"secrets": ["a=b"]}, "secrets"), ({"secrets": "KEY"}, "secrets"), ({"on_failure": "rm -rf /"}, "on_failure"),
         ({"on_failure": ["{name}"]}, "on_failure"), ({"parameters": [1]}, "parameters"), ({"cron": None}, "cron"),
-        ({"timeout": "1000000d"}, "timeout"), ({"timeout": True}, "timeout"),
+        ({"timeout": "1000000d"}, "timeout"), ({"timeout": True}, "timeout"), ({"timeout": "10"}, "found '10', which is 10 milliseconds"),
+        ({"timeout": 3600}, "with a unit, such as '10min' or '3600s'"),
     ],
 )  # fmt: skip
 def test_policies_that_cannot_be_are_refused(jobs, notebook, policy, says):
