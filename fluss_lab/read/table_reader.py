@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +27,7 @@ from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.moment.record_place import RecordPlace, locate
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.moment.time_seek import Seek, seek
-from fluss_lab.read.union.read_columns import make_columns
+from fluss_lab.read.union.read_columns import make_columns, with_columns_at
 from fluss_lab.read.union.read_parts import Selection
 from fluss_lab.read.union.read_plan import check_selection
 from fluss_lab.read.union.scan import Scan
@@ -180,7 +179,7 @@ class TableReader:
                 f"table {self.info.path}: gaps='skip' is for log tables; the rows of a primary-key table follow from all "
                 "of its records"
             )
-        source = self._source if read_point is None else self._source_at(read_point)
+        source = self._source if read_point is None else with_columns_at(self._source, read_point)
         schema = source.info.schema
         selection = Selection(compile_filter(where, schema), _collect(partitions), _collect(buckets))
         check_selection(source.info, selection)
@@ -190,16 +189,6 @@ class TableReader:
         fixed = read_point
         take = self._read_point if fixed is None else lambda: fixed
         return Scan(source, take, made, selection, limit, self._spark, skips_gaps=gaps == "skip")
-
-    def _source_at(self, point: ReadPoint) -> TableSource:
-        """Return the table with the columns that it had at a read point."""
-        source = self._source
-        source.check_table(point.path, point.table_id, point.created_ms, "read point")
-        if point.schema_id == self.info.schema_id:
-            return source
-        schema = source.connection.schema(self.info, point.schema_id)
-        descriptor = replace(self.info.descriptor, schema=schema)
-        return source.with_info(replace(self.info, schema_id=point.schema_id, descriptor=descriptor))
 
     def seek(self, moment: Moment) -> Seek:
         """Return, per bucket, the first offset at or after a time, its timestamp, and where it lives.

@@ -97,9 +97,9 @@ DDL = (
         (f"{IN_EVOLUTION}::test_names_that_are_taken_in_the_lake",),
     ),
     Mutant(
-        "read_point_in_other_columns", "P4", "fluss_lab/read/table_reader.py",
-        "if point.schema_id == self.info.schema_id:",
-        "if point.schema_id <= self.info.schema_id:",
+        "read_point_in_other_columns", "P4", "fluss_lab/read/union/read_columns.py",
+        "if point.schema_id == info.schema_id:",
+        "if point.schema_id <= info.schema_id:",
         (f"{IN_READ}::test_a_read_point_keeps_its_columns",),
     ),
     Mutant(

@@ -44,8 +44,8 @@ LAKE_SEAM = (
         (f"{IN_PARQUET}::test_unknown_bytes_are_refused",),
     ),
     Mutant(
-        "tables_of_another_format_taken", "P4", "fluss_lab/server/process/configured_lake.py",
-        'if asked not in {"", self._format_name}:',
+        "tables_of_another_format_taken", "P4", "fluss_lab/server/coordinator/ddl/lake_table_ddl.py",
+        'if asked not in {"", format_name}:',
         'if asked is None:',
         (f"{IN_PARQUET}::test_a_table_without_format_gets_the_clusters",),
     ),

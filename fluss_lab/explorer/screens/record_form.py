@@ -17,9 +17,10 @@ from fluss_lab.explorer.explorer_requests import FormRequest, WriteRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import COLUMNS_MAX, column_kind
 from fluss_lab.explorer.texts import code_lines
+from fluss_lab.explorer.texts.code_lines import record_code
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.texts.typed_values import one_value, plain_value, read_text
-from fluss_lab.explorer.texts.value_texts import record_code, typed_text
+from fluss_lab.explorer.texts.value_texts import typed_text
 from fluss_lab.model import Column, TableInfo
 from fluss_lab.model.config.options import DELETE_BEHAVIOR, MERGE_ENGINE
 from fluss_lab.model.names import partition_name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import keyword
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from fluss_lab.display import visible
+from fluss_lab.explorer.texts.python_literals import IMPORTS, is_exact, python_literal, value_literal
 from fluss_lab.model import TablePath
+from fluss_lab.model.types import DataType
 from fluss_lab.read.changelog.change_pages import Offsets
 
 #: Names that a line must not take for a table: those that lines bind or use, and those that people's notebooks have.
@@ -18,11 +18,6 @@ _TAKEN: Final = frozenset({
 })  # fmt: skip
 #: Offsets of more buckets have lines of their own.
 _SPANS_INLINE_MAX: Final = 3
-
-
-def python_literal(text: str) -> str:
-    """Return a text as a Python literal: one line, whatever it holds, with nothing invisible in it."""
-    return visible(json.dumps(text, ensure_ascii=False))
 
 
 def variable(path: TablePath) -> str:
@@ -113,6 +108,34 @@ def changes_code(
     order = '.sort_values("_commit_timestamp", kind="stable")' if len(spans) > 1 and not net else ""
     head = "" if first is None else f".head({first})"
     return [*lines, f"{name}.changelog(start={start}, end={end}{more}).to_pandas(){order}{head}"]
+
+
+def record_code(
+    path: TablePath, call: str, row: Mapping[str, tuple[Any, DataType]], columns: list[str] | None = None
+) -> list[str]:
+    """Return the lines that write one row, or delete one by its key.
+
+    Args:
+        path: The table.
+        call: ``append``, ``upsert`` or ``delete``.
+        row: Plain value and type by column.
+        columns: Of a partial update: which; None: all.
+    """
+    name = variable(path)
+    if all(is_exact(value, target) for value, target in row.values()):
+        cells = ", ".join(
+            f"{python_literal(each)}: {value_literal(value, target)}" for each, (value, target) in row.items()
+        )
+        given = f"[{{{cells}}}]"
+    else:  # Python has no times so exact: Arrow has, as whole numbers
+        arrays = [
+            f"{python_literal(each)}: pa.array([{value_literal(value, target, is_arrow=True)}], {name}.schema.field({python_literal(each)}).type)"
+            for each, (value, target) in row.items()
+        ]
+        given = f"pa.table({{{', '.join(arrays)}}})"
+    chosen = "" if columns is None else f", columns=[{', '.join(map(python_literal, columns))}]"
+    imports = [line for begin, line in IMPORTS.items() if begin in given]
+    return [*imports, table_line(path), f"{name}.{call}({given}{chosen})"]
 
 
 def tail_code(path: TablePath, columns: Sequence[str] | None) -> list[str]:

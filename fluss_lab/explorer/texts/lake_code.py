@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluss_lab.explorer.texts.code_lines import python_literal, table_line, variable
+from fluss_lab.explorer.texts.code_lines import table_line, variable
+from fluss_lab.explorer.texts.python_literals import python_literal
 from fluss_lab.model import TablePath
 
 

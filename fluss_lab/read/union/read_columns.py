@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow as pa
 from fluss_lab.errors import InvalidRequestError, InvalidSchemaError
 from fluss_lab.model import Schema, TableInfo
 from fluss_lab.read.filter.filter_compiler import SYSTEM_TYPES, Filter
+from fluss_lab.read.moment.read_point import ReadPoint
+from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.records import LogRecords, concat_records
 
 SOURCE_COLUMN: Final = "_source"
@@ -70,6 +72,21 @@ class Columns:
             arrays = [batch.column(name) for name in self.names]
             return pa.RecordBatch.from_arrays([*arrays, pa.repeat(source, batch.num_rows)], schema=self.schema())
         return batch if tuple(batch.schema.names) == self.names else batch.select(list(self.names))
+
+
+def with_columns_at(source: TableSource, point: ReadPoint) -> TableSource:
+    """Return a table with the columns that it had at a read point.
+
+    Raises:
+        TableNotFoundError: The read point is of a table that was dropped since.
+    """
+    source.check_table(point.path, point.table_id, point.created_ms, "read point")
+    info = source.info
+    if point.schema_id == info.schema_id:
+        return source
+    schema = source.connection.schema(info, point.schema_id)
+    descriptor = replace(info.descriptor, schema=schema)
+    return source.with_info(replace(info, schema_id=point.schema_id, descriptor=descriptor))
 
 
 def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool = False) -> Columns:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from fluss_lab.errors import InvalidPropertyError
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
 from fluss_lab.model.config.lake_options import FORMAT_KEY, LAKE_PREFIX
-from fluss_lab.model.config.options import DATALAKE_FORMAT
-from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables
+from fluss_lab.server.coordinator.ddl.lake_table_ddl import LakeTables, check_lake_format
 
 #: Makes the catalog of a lake format (its name) with the format's own configuration.
 LoadLake: TypeAlias = Callable[[str, Mapping[str, str]], LakeTables]
@@ -47,12 +45,7 @@ class LazyLakeTables:
         Raises:
             InvalidPropertyError: The table's format is not that of the cluster's lake.
         """
-        asked = DATALAKE_FORMAT.of(table.descriptor.properties)
-        if asked not in {"", self._format_name}:
-            raise InvalidPropertyError(
-                f"property {DATALAKE_FORMAT.key!r}: expected {self._format_name!r}, the format of the cluster's lake "
-                f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
-            )
+        check_lake_format(table, self._format_name)
         self._load_once().create_table(table)
 
     def alter_table(self, table: TableInfo) -> None:

@@ -15,7 +15,7 @@ that its entry point is found::
             return my_reader(storage, table)
 
 `LakeConformance` is everything. Its parts may be run alone while a format grows: `CatalogConformance`,
-`SerializerConformance`, `CommitConformance`, `LogTableConformance`, `LogSourceConformance`, `KeyedTableConformance`,
+`SerializerConformance`, `CommitConformance`, `LogTableConformance`, `LogSourceConformance`, `KeyedWriterConformance`,
 `KeyedLogConformance`, `KillConformance` and `RoundConformance` (whole tiering rounds on a cluster in the process). All derive from `LakeFormat`,
 which has what an author may say of a format. Tests marked ``campaign`` do the same at length.
 
@@ -27,7 +27,7 @@ from fluss_lab.testing.conformance.catalogs import CatalogConformance
 from fluss_lab.testing.conformance.commits import CommitConformance, KillConformance
 from fluss_lab.testing.conformance.keyed.keyed_history import KeyedHistory
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
-from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
+from fluss_lab.testing.conformance.keyed.keyed_writers import KeyedWriterConformance
 from fluss_lab.testing.conformance.kit import LakeFormat, LakeKit
 from fluss_lab.testing.conformance.log_tables import LogSourceConformance, LogTableConformance
 from fluss_lab.testing.conformance.rounds import RoundConformance
@@ -39,7 +39,7 @@ __all__ = [
     "CommitConformance",
     "KeyedHistory",
     "KeyedLogConformance",
-    "KeyedTableConformance",
+    "KeyedWriterConformance",
     "KillConformance",
     "LakeConformance",
     "LakeFormat",

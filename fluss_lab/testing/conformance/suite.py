@@ -6,7 +6,7 @@ from fluss_lab.testing.conformance.catalogs import CatalogConformance
 from fluss_lab.testing.conformance.commits import CommitConformance, KillConformance
 from fluss_lab.testing.conformance.keyed.keyed_logs import KeyedLogConformance
 from fluss_lab.testing.conformance.keyed.keyed_sources import KeyedSourceConformance
-from fluss_lab.testing.conformance.keyed.keyed_tables import KeyedTableConformance
+from fluss_lab.testing.conformance.keyed.keyed_writers import KeyedWriterConformance
 from fluss_lab.testing.conformance.log_tables import LogSourceConformance, LogTableConformance
 from fluss_lab.testing.conformance.rounds import RoundConformance
 from fluss_lab.testing.conformance.serializers import SerializerConformance
@@ -18,7 +18,7 @@ class LakeConformance(
     CommitConformance,
     LogTableConformance,
     LogSourceConformance,
-    KeyedTableConformance,
+    KeyedWriterConformance,
     KeyedSourceConformance,
     KeyedLogConformance,
     KillConformance,

@@ -5,9 +5,9 @@ import datetime as dt
 
 import pytest
 
-from fluss_lab.explorer.texts import code_lines, lake_code, value_texts
+from fluss_lab.explorer.texts import code_lines, lake_code
+from fluss_lab.explorer.texts.code_lines import record_code
 from fluss_lab.explorer.texts.typed_values import read_text
-from fluss_lab.explorer.texts.value_texts import record_code
 from fluss_lab.model import TablePath
 from fluss_lab.model.types import DataType
 from tests.unit.display.card_rules import HOSTILE, IDS
@@ -84,9 +84,7 @@ def names_in(block):
 def test_no_table_takes_a_name_that_lines_bind_or_use():
     """A table called as one has another name in its lines, all of which are looked at here."""
     made = blocks(PATH)
-    makers = {
-        name for module in (code_lines, lake_code, value_texts) for name in vars(module) if name.endswith("_code")
-    }
+    makers = {name for module in (code_lines, lake_code) for name in vars(module) if name.endswith("_code")}
     assert set(made) == makers
     used = set().union(*(names_in(block) for each in made.values() for block in each)) - {"flights"}
     assert used >= {"lab", "place", "lag", "dt", "Decimal", "float", "pa", "lake", "run"}

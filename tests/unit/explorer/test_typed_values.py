@@ -8,8 +8,9 @@ from decimal import Decimal
 import pytest
 
 from fluss_lab.errors import InvalidRecordError
+from fluss_lab.explorer.texts.code_lines import record_code
 from fluss_lab.explorer.texts.typed_values import one_value, plain_value, read_text
-from fluss_lab.explorer.texts.value_texts import record_code, typed_text
+from fluss_lab.explorer.texts.value_texts import typed_text
 from fluss_lab.model import TablePath
 from fluss_lab.model.types import DataType
 from tests.unit.explorer.record_texts import GOOD, WRONG

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, TableNotFoundError
+from fluss_lab.errors import InvalidPropertyError, LakeNotConfiguredError, NotFoundError, TableNotFoundError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.model import PartitionInfo, TableInfo, TablePath
-from fluss_lab.model.config.options import DATALAKE_ENABLED
+from fluss_lab.model.config.lake_options import FORMAT_KEY
+from fluss_lab.model.config.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import TableCatalog
 from fluss_lab.server.coordinator.tiering import lake_snapshots
@@ -41,6 +42,20 @@ class LakeTables(Protocol):
 
     def drop_partition(self, table: TableInfo, partition: PartitionInfo) -> None:
         """Delete the rows of a partition, so that no round planned before can commit rows of it. May be repeated."""
+
+
+def check_lake_format(table: TableInfo, format_name: str) -> None:
+    """Refuse a table whose lake format is not that of the cluster's lake.
+
+    Raises:
+        InvalidPropertyError: It asks for another one.
+    """
+    asked = DATALAKE_FORMAT.of(table.descriptor.properties)
+    if asked not in {"", format_name}:
+        raise InvalidPropertyError(
+            f"property {DATALAKE_FORMAT.key!r}: expected {format_name!r}, the format of the cluster's lake "
+            f"({FORMAT_KEY}), found {asked!r}; leave it out, or configure the cluster with that lake"
+        )
 
 
 class LakeTableDdl:

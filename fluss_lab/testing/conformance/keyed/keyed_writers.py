@@ -34,7 +34,7 @@ KEY_TYPES: dict[str, list[Any]] = {
 }
 
 
-class KeyedTableConformance(KeyedChecks):
+class KeyedWriterConformance(KeyedChecks):
     """What `LakeWriter` and `LakeCommitter` promise of primary-key tables."""
 
     def test_rows_are_inserted_updated_and_deleted(self, keyed: LakeKit) -> None:
