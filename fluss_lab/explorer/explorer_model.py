@@ -48,6 +48,7 @@ from fluss_lab.explorer.screens.record_form import RecordForm
 from fluss_lab.explorer.screens.row_answers import RowAnswers
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import TableAnswers
+from fluss_lab.explorer.screens.table_tree import TableTree
 from fluss_lab.explorer.screens.tiering_answers import TieringAnswers
 from fluss_lab.explorer.table_actions import ClickLedger, TableActions
 from fluss_lab.explorer.texts.column_mask import ColumnMask
@@ -69,7 +70,8 @@ class ExplorerModel:
     def __init__(self, lab: ExploredLab, name: str, mask: Iterable[str] = (), *, read_only: bool = False) -> None:
         self._read_only = read_only
         self._shown = shown = ShownTables(lab, ColumnMask(mask))
-        tables = TableAnswers(shown, name)
+        tree = TableTree(shown, name)
+        tables = TableAnswers(shown, tree)
         self._changes = ChangeAnswers(shown)
         self.rows = RowAnswers(shown)
         lake, diff = LakeAnswers(shown), DiffAnswers(shown)
@@ -79,7 +81,7 @@ class ExplorerModel:
         self._ledger, self._job_ledger = ClickLedger(), ClickLedger()
         #: What answers a kind of request: with one answer, or with the steps to several.
         self._answerers: dict[type[AnyRequest], Callable[[Any], Answer | Steps]] = {
-            TreeRequest: lambda asked: tables.tree(asked) | {"jobs": jobs.count(), "findings": health.count()},
+            TreeRequest: lambda asked: tree.answer(asked) | {"jobs": jobs.count(), "findings": health.count()},
             JobsRequest: jobs.answer,
             HealthRequest: health.answer,
             HeadRequest: lambda asked: tables.head(asked) | actions.running(asked.table),

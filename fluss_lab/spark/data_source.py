@@ -9,7 +9,6 @@ object: this module imports what the others need when they need it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The name under which the data source is registered.
 FORMAT: Final = "fluss"
-#: Metadata of a table's first column in Spark's catalog: the options that the table was created with.
-_OPTIONS: Final = "fluss.options"
 
 
 class FlussDataSource(DataSource):
@@ -48,12 +45,12 @@ class FlussDataSource(DataSource):
     def schema(self) -> T.StructType:
         """Return the schema of what the options ask for."""
         from fluss_lab.spark.source.batch_reader import source_schema
-        from fluss_lab.spark.source.source_options import own_options
+        from fluss_lab.spark.source.source_options import creation_metadata
 
         found = source_schema(self._parse())
         if "provider" in self._given:
             # CREATE TABLE: when the table is queried, Spark 4.3 gives its schema and none of its options.
-            found.fields[0].metadata = {_OPTIONS: json.dumps(own_options(self._given))}
+            found.fields[0].metadata = creation_metadata(self._given)
         return found
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
@@ -81,24 +78,12 @@ class FlussDataSource(DataSource):
         return FlussStreamWriter(self._write_options(), schema, overwrite)
 
     def _parse(self, schema: T.StructType | None = None) -> SourceOptions:
-        from fluss_lab.spark.source.source_options import PATH, TABLE, parse_options
+        from fluss_lab.spark.source.source_options import PATH, TABLE, creation_options, parse_options
 
         given = self._given
         if schema is not None and schema.fields and not {TABLE, PATH} & {name.lower() for name in given}:
-            given = self._creation_options(schema.fields[0]) | given
+            given = creation_options(schema.fields[0].metadata) | given
         return parse_options(given, self.defaults)
-
-    def _creation_options(self, field: T.StructField) -> dict[str, str]:
-        """Return the options that a table of Spark's catalog was created with: Spark passes on only those of the read."""
-        from fluss_lab.errors import InvalidPropertyError
-
-        if _OPTIONS not in field.metadata:
-            raise InvalidPropertyError(
-                "format fluss: expected the option table, as 'database.table', found none: Spark passes on no options of a CREATE TABLE "
-                "with columns; leave the columns out: CREATE TABLE ... USING fluss OPTIONS (table 'database.table')"
-            )
-        options: dict[str, str] = json.loads(field.metadata[_OPTIONS])
-        return options
 
     def _write_options(self) -> SourceOptions:
         """Return the options of a write: a frame's schema may have another table's, which it was read from."""

@@ -125,8 +125,8 @@ SOURCE = (
     Mutant(
         "lost_records_go_unnoticed",
         "P4",
-        STREAM,
-        "        if self._fails:\n            raise error",
+        "fluss_lab/read/changelog/data_loss.py",
+        "        if self.fails:\n            raise error",
         "        if False:\n            raise error",
         (f"{IN_STREAM_LOSSES}::test_records_that_are_gone_end_a_stream_unless_they_may_be_lost",),
     ),

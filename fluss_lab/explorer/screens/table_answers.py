@@ -1,14 +1,11 @@
-"""The answers about a lab's tables as they are now: the tree, a table's head, its schema, its buckets."""
+"""The answers about a table as it is now: its head, its schema, its buckets, its snapshots in the lake."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from fluss_lab.client.table_listing import tables_by_database
-from fluss_lab.display import ago, plural
 from fluss_lab.errors import TableNotFoundError
 from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size
 from fluss_lab.explorer.explorer_requests import (
@@ -17,19 +14,17 @@ from fluss_lab.explorer.explorer_requests import (
     HeadRequest,
     SchemaRequest,
     SnapshotsRequest,
-    TreeRequest,
 )
 from fluss_lab.explorer.screens.shown_tables import ShownTables
+from fluss_lab.explorer.screens.table_tree import STATES, TableTree, now_ms, states_by_path, table_kind
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.texts.typed_numbers import typed_number
-from fluss_lab.explorer.texts.zone_offsets import zone_offsets
-from fluss_lab.model import TableInfo, TablePath
+from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import TABLE_OPTIONS
-from fluss_lab.model.times import format_duration, parse_moment, zone_text
+from fluss_lab.model.times import format_duration, parse_moment
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.cards.table_facts import TableFacts, table_facts
 from fluss_lab.workbench.cards.table_listings import bucket_listing
 
 #: Buckets that a view draws; of more, sums.
@@ -38,15 +33,6 @@ BUCKETS_MAX: Final = 400
 SNAPSHOTS_MAX: Final = 500
 #: Columns of a schema that are shown.
 COLUMNS_MAX: Final = 2_000
-#: A tree waits no longer for tables whose facts are old; those that were not asked come with the next one.
-_TREE_S: Final = 0.15
-#: Facts of tables that nobody looks at are asked again after so long.
-_FACTS_AGE_S: Final = 10.0
-
-#: So far ahead it is known when clocks are changed: of when jobs are due.
-_OFFSETS_S: Final = 10 * 366 * 86_400
-
-_STATES: Final = ("bad", "warn", "ok", "off")
 _NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 _TIMES: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _TEXTS: Final = ("STRING", "CHAR")
@@ -56,72 +42,16 @@ _LAKE_SHOWN: Final = ("table.datalake.freshness", "table.datalake.auto-maintenan
 
 
 class TableAnswers:
-    """What a view shows of the tables of a lab. For one thread, but for `snapshots`, which may have another one.
+    """What a view shows of one table. For one thread, but for `snapshots`, which may have another one.
 
     Args:
         tables: Those that requests mean.
-        name: What the lab is called.
+        tree: What it shows of a table is what a head was last found to be.
     """
 
-    def __init__(self, tables: ShownTables, name: str) -> None:
-        self._tables, self._name = tables, name
+    def __init__(self, tables: ShownTables, tree: TableTree) -> None:
+        self._tables, self._tree = tables, tree
         self._connection, self._mask = tables.lab.connection, tables.mask
-        self._offsets = zone_offsets(self._connection.time_zone, int(time.time()) + _OFFSETS_S)
-        #: By path: when its facts were asked, and what was found.
-        self._facts: dict[str, tuple[float, TableFacts | None]] = {}
-
-    def tree(self, _request: TreeRequest) -> Answer:
-        """Return databases, tables and servers. Facts of tables are those of the last some seconds, or still to come.
-
-        ``zone``: its name; ``offsets``: its `zone_offsets`.
-
-        Raises:
-            UnavailableError: The coordinator is away; it is not waited for.
-        """
-        connection = self._connection
-        coordinator = connection.coordinator(connection.attempts("explore", 0))
-        described = coordinator.describe_cluster(pb.DescribeClusterRequest())
-        states = _by_path(described.tiering_states)
-        databases = tables_by_database(connection.admin())
-        paths = [f"{database}.{name}" for database, names in databases.items() for name in names]
-        self._facts = {path: self._facts[path] for path in paths if path in self._facts}
-        self._renew(paths, states)
-        return {
-            "lab": self._name,
-            "zone": zone_text(connection.time_zone),
-            "offsets": self._offsets,
-            "databases": [
-                {"name": database, "tables": [self._leaf(f"{database}.{name}") for name in names]}
-                for database, names in databases.items()
-            ],
-            "servers": _servers(described),
-            "code": [] if any(databases.values()) else code_lines.empty_lab_code(),
-            "now_ms": _now_ms(),
-        }
-
-    def _renew(self, paths: Sequence[str], states: Mapping[str, pb.PbTieringState]) -> None:
-        """Ask again for the facts that are oldest, as many as there is time for."""
-        begin = time.monotonic()
-        for path in sorted(paths, key=lambda path: self._facts.get(path, (0.0, None))[0]):
-            if path in self._facts and begin - self._facts[path][0] < _FACTS_AGE_S:
-                break
-            if time.monotonic() - begin > _TREE_S:
-                break
-            self._look(path, states.get(path))
-
-    def _look(self, path: str, state: pb.PbTieringState | None) -> TableFacts | None:
-        try:
-            found = table_facts(self._connection, TablePath.parse(path), state)
-        except TableNotFoundError:
-            found = None  # dropped since it was listed
-        self._facts[path] = (time.monotonic(), found)
-        return found
-
-    def _leaf(self, path: str) -> dict[str, Any]:
-        facts = self._facts.get(path, (0.0, None))[1]
-        if facts is None:
-            return {"path": path, "kind": None, "rows": None, "state": None}
-        return {"path": path, "kind": _kind(facts.info), "rows": str(facts.records), "state": _STATES[facts.rank]}
 
     def head(self, request: HeadRequest) -> Answer:
         """Return how a table is now.
@@ -133,8 +63,8 @@ class TableAnswers:
         path, connection = request.table, self._connection
         coordinator = connection.coordinator(connection.attempts(f"show {path}", 0))
         described = coordinator.describe_cluster(pb.DescribeClusterRequest())
-        state = _by_path(described.tiering_states).get(path)
-        facts = self._look(path, state)
+        state = states_by_path(described.tiering_states).get(path)
+        facts = self._tree.look(path, state)
         if facts is None:
             raise TableNotFoundError(f"table {path} does not exist")
         info, lag = facts.info, facts.lag
@@ -146,9 +76,9 @@ class TableAnswers:
             "table_id": str(info.table_id),
             "schema_id": info.schema_id,
             "modified_ms": info.modified_ms,
-            "kind": _kind(info),
+            "kind": table_kind(info),
             "key": [name for name in key if self._mask.shows(name)],
-            "state": _STATES[facts.rank],
+            "state": STATES[facts.rank],
             "trouble": None if facts.error is None else self._mask.visible_text(facts.error),
             "rows": str(facts.records),
             "lake_rows": str(facts.lake_records),
@@ -162,7 +92,7 @@ class TableAnswers:
             "lake_enabled": info.descriptor.lake_enabled,
             "buckets": facts.buckets,
             "partitions": facts.partitions,
-            "now_ms": _now_ms(),
+            "now_ms": now_ms(),
         }
 
     def schema(self, request: SchemaRequest) -> Answer:
@@ -230,7 +160,7 @@ class TableAnswers:
             "total": len(rows),
             "in_lake": info.descriptor.lake_enabled,
             "code": code_lines.buckets_code(info.path),
-            "now_ms": _now_ms(),
+            "now_ms": now_ms(),
         }
 
     def bucket(self, request: BucketRequest) -> Answer:
@@ -263,22 +193,6 @@ def column_kind(type_name: str) -> str:
     if type_name in _TIMES:
         return "time"
     return "text" if type_name in _TEXTS else "bool" if type_name == "BOOLEAN" else "other"
-
-
-def _by_path(states: Iterable[pb.PbTieringState]) -> dict[str, pb.PbTieringState]:
-    return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in states}
-
-
-def _servers(described: pb.DescribeClusterResponse) -> dict[str, Any]:
-    away = [each for each in described.tablet_server_status if each.state != "running"]
-    count = len(described.tablet_server_status)
-    up = ago(max(0, _now_ms() - described.started_time))
-    text = f"{plural(count, 'server')} · up {up}" if not away else f"{count - len(away)} of {plural(count, 'server')}"
-    return {"ok": not away, "text": text}
-
-
-def _kind(info: TableInfo) -> str:
-    return "log" if info.is_log_table else "pk"
 
 
 def _role(info: TableInfo, name: str) -> str:
@@ -334,7 +248,3 @@ def _sum(group: Sequence[list[Any]]) -> list[Any]:
 def _column_sum(values: Sequence[str | None]) -> str | None:
     known = [int(value) for value in values if value is not None]
     return str(sum(known)) if known else None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,7 +16,6 @@ from typing import Any, Final
 from fluss_lab.client.log.range_reader import wait_for_records
 from fluss_lab.errors import (
     InvalidRequestError,
-    LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     TableNotFoundError,
 )
@@ -24,11 +23,11 @@ from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.times import fixed_moment, format_moment, shown_moment, whole_number
 from fluss_lab.read.changelog.admission_control import admit
 from fluss_lab.read.changelog.changelog import ChangelogRange, locate_range, read_changes
+from fluss_lab.read.changelog.data_loss import DataLoss
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LATEST, LogRange, resolve_starts
 from fluss_lab.read.changelog.stream_offsets import NO_PARTITION, StreamOffset
-from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
-from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
+from fluss_lab.read.moment.table_state import TableSource, TableState
 from fluss_lab.read.moment.time_seek import Seek
 from fluss_lab.records import LogRecords
 
@@ -50,7 +49,7 @@ class TableStream:
 
     def __init__(self, source: TableSource, *, fail_on_data_loss: bool = True) -> None:
         self._source = source
-        self._fails = fail_on_data_loss
+        self._loss = DataLoss(source, lambda: self._look(None), fails=fail_on_data_loss)
         self._seen: TableState | None = None
         self._pinned: Mapping[TableBucket, int] | None = None
 
@@ -156,7 +155,7 @@ class TableStream:
                 begin = 0
             end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))
             if each.end < begin and not each.is_dropped:
-                self._report_loss(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
+                self._loss.report(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
             reach[each.bucket] = (begin, max(begin, end))
         for bucket in start.offsets.keys() - reach.keys():
             log.info("event=stream_bucket_ended table=%s bucket=%s", self._source.info.path, bucket)
@@ -202,39 +201,12 @@ class TableStream:
                 found.append(LogRange(bucket, end.name(bucket), begin, stop))
         if not found:
             return []
-        return self._held_ranges(found, self._look(end))
+        return self._loss.held_ranges(found, self._look(end))
 
     def ranges(self, buckets: Sequence[LogRange]) -> list[ChangelogRange]:
         """Return from where records of a batch are read now."""
         state = self._seen or self._look(None)
         return [locate_range(each, state) for each in buckets]
-
-    def _held_ranges(self, buckets: list[LogRange], state: TableState) -> list[LogRange]:
-        """Return buckets from the first record on that is held."""
-        behind = {each.bucket for each in buckets if not _is_in_cluster(each, state.by_bucket.get(each.bucket))}
-        if not behind:
-            return buckets
-        # Only these need a look into the lake.
-        try:
-            first = log_starts(self._source, state)
-        except LakeSnapshotNotFoundError:  # expired since the look
-            state = self._look(None)
-            first = log_starts(self._source, state)
-        found = []
-        for each in buckets:
-            known = state.by_bucket.get(each.bucket)
-            if each.bucket not in behind:
-                found.append(each)
-                continue
-            low = each.stop if known is None else _first_held(each, known, first[known.key])
-            if low <= each.start:
-                found.append(each)
-                continue
-            why = "its partition was dropped" if known is None else f"the first one held has offset {low}"
-            self._report_loss(each.bucket, each.partition, each.start, min(low, each.stop), why)
-            if low < each.stop:
-                found.append(replace(each, start=low))
-        return found
 
     def read(self, part: ChangelogRange, columns: Sequence[str]) -> Iterator[LogRecords]:
         """Yield the records of a range; when some are gone that may be lost, from the next that is held on.
@@ -252,50 +224,20 @@ class TableStream:
                 return
             except OffsetOutOfRangeError as error:
                 wanted = LogRange(part.bucket, part.partition, position, part.stop)
-                if self._fails:
-                    raise self._error(wanted.bucket, wanted.partition, position, part.stop, str(error)) from error
-                left = self._held_ranges([wanted], self._look(None))
+                if self._loss.fails:
+                    raise self._loss.error(wanted.bucket, wanted.partition, position, part.stop, str(error)) from error
+                left = self._loss.held_ranges([wanted], self._look(None))
                 if not left:
                     return
                 [part] = self.ranges(left)
-        raise self._error(part.bucket, part.partition, part.start, part.stop, "they expire faster than they are read")
-
-    def _report_loss(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
-        error = self._error(bucket, partition, start, stop, why)
-        if self._fails:
-            raise error
-        log.warning("%s; continuing without them", error)
-
-    def _error(
-        self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str
-    ) -> OffsetOutOfRangeError:
-        where = f"bucket {bucket.bucket}" if partition is None else f"partition {partition!r}, bucket {bucket.bucket}"
-        return OffsetOutOfRangeError(
-            f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are no longer available: {why}. "
-            "To continue without them set failOnDataLoss=false, or start a new stream"
+        raise self._loss.error(
+            part.bucket, part.partition, part.start, part.stop, "they expire faster than they are read"
         )
 
 
 def _origin_behind(start: StreamOffset) -> Mapping[TableBucket, int] | None:
     """Return what the end of a batch says of where the stream began; None unless it may be the first."""
     return start.offsets if start.is_origin else None
-
-
-def _is_in_cluster(wanted: LogRange, state: BucketState | None) -> bool:
-    return state is not None and state.holds_from(wanted.start)
-
-
-def _first_held(wanted: LogRange, state: BucketState, first: int) -> int:
-    """Return the first offset that is held of those wanted; beyond them when none is.
-
-    Args:
-        wanted: Records of which the cluster does not hold the first.
-        state: Their bucket.
-        first: Where the log begins that cluster and lake hold.
-    """
-    if wanted.start < state.lake_end:
-        return first
-    return wanted.stop if state.start is None else state.start
 
 
 # -- starts as text -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from fluss_lab.model import Schema
 from fluss_lab.read.filter import predicates as tree
 from fluss_lab.read.filter.arrow_expression import ExpressionForm
 from fluss_lab.read.filter.arrow_filter import predicate_of_arrow
+from fluss_lab.read.filter.filter_pushdown import is_left_over, pushed_part, uncomputed_part
 from fluss_lab.read.filter.iceberg_filter import predicate_of_iceberg, pruning_of
 from fluss_lab.read.filter.typed_conditions import Conditions
 
@@ -51,29 +52,17 @@ class Filter:
 
     @cached_property
     def pushed(self) -> pc.Expression | None:
-        """Return what a file reader may filter by itself: true wherever the filter is. None when that is nothing.
-
-        Arrow trusts the statistics of Parquet files, which leave NaN out: by them a NaN can pass for a number. So
-        nothing that is said of a FLOAT or DOUBLE is handed over.
-        """
-        return self._without(_is_kept)
-
-    @cached_property
-    def _uncomputed(self) -> pc.Expression | None:
-        """Return what the filter says without computing: true wherever it is. None when it computes nothing, or says no more."""
-        if not any(_computes(leaf) for leaf in tree.leaves(self.predicate)):
-            return None
-        return self._without(_computes)
-
-    def _without(self, leaves: Callable[[tree.Leaf], bool]) -> pc.Expression | None:
-        """Return what the filter says without some leaves: true wherever it is. None when that is nothing."""
-        weaker = tree.decide(tree.weaken(self.predicate, leaves), {})
-        return None if isinstance(weaker, tree.Constant) and weaker.value else tree.to_arrow(weaker)
+        """Return what a file reader may filter by itself; see `pushed_part`."""
+        return pushed_part(self.predicate)
 
     @cached_property
     def left_over(self) -> bool:
         """Return whether rows that pass `pushed` must be filtered again."""
-        return any(_is_kept(leaf) for leaf in tree.leaves(self.predicate))
+        return is_left_over(self.predicate)
+
+    @cached_property
+    def _uncomputed(self) -> pc.Expression | None:
+        return uncomputed_part(self.predicate)
 
     def prune(self) -> BooleanExpression | None:
         """Return a pyiceberg expression that is true wherever the filter is; None when there is nothing to prune by."""
@@ -179,15 +168,6 @@ def filter_of(node: tree.Predicate, text: str) -> Filter:
     tree.check_size(node)
     shown = text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}... ({len(text)} characters)"
     return Filter(shown, tree.column_names(node), tree.to_arrow(node), node)
-
-
-def _is_kept(leaf: tree.Leaf) -> bool:
-    """Return whether a leaf goes to no file reader: what is said of a FLOAT or DOUBLE, and what may fail for a row."""
-    return isinstance(leaf, tree.Applied) or bool(pa.types.is_floating(leaf.column.type))
-
-
-def _computes(leaf: tree.Leaf) -> bool:
-    return isinstance(leaf, tree.Applied)
 
 
 def column_types(schema: Schema) -> dict[str, pa.DataType]:

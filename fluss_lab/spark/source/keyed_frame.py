@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fluss_lab.errors import CorruptDataError
 from fluss_lab.lake import LakeSplit
-from fluss_lab.read.filter import predicates
+from fluss_lab.read.filter.filter_pushdown import computes
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.pk_merge import TAIL_BYTES
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, make_columns
@@ -85,7 +85,7 @@ def keyed_read(session: SparkSession, scan: Scan, names: Sequence[str]) -> Keyed
     Cost: the read point is taken and the read is planned; see `whole_files`.
     """
     where = scan.selection.filter
-    if scan.limit is not None or (where is not None and _computes(where.predicate)):
+    if scan.limit is not None or (where is not None and computes(where.predicate)):
         return None
     source, plan = scan.source, scan.plan()
     if any(part.splits for part in plan.parts) and not finds_fields(source, names):
@@ -109,17 +109,6 @@ def _tails(session: SparkSession, source: TableSource, plan: Plan, names: Sequen
     size_max = tail_size_max(session, source, log_records(plan.parts))
     # In memory never more than one bucket's tail may be of any reader.
     return Tails(source, plan, Request(make_columns(source.info.schema, names), None), min(size_max, TAIL_BYTES))
-
-
-def _computes(node: predicates.Predicate) -> bool:
-    """Return whether a filter computes something, which Arrow does, so that rows would go to Python for it."""
-    match node:
-        case predicates.Applied():
-            return True
-        case predicates.Junction():
-            return any(_computes(part) for part in node.parts)
-        case _:
-            return False
 
 
 def _fits(files: Sequence[WholeFiles]) -> bool:

@@ -34,6 +34,8 @@ TLS_CA: Final = "tls.ca"
 TLS_CA_TEXT: Final = "tls.ca.text"
 TLS_NAME: Final = "tls.name"
 CLIENT_PREFIX: Final = "client."
+#: Metadata of a table's first column in Spark's catalog: the options that the table was created with.
+_CREATION: Final = "fluss.options"
 PLACE_OPTIONS: Final = frozenset({LAB, SERVER, TOKEN_FILE, TOKEN, TLS, TLS_CA, TLS_CA_TEXT, TLS_NAME})
 #: What the defaults of a session of several labs have instead of one's place: which labs.
 SEVERAL: Final = "several"
@@ -289,6 +291,29 @@ def parse_options(options: Mapping[str, str], defaults: Mapping[str, str] | None
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options that the caller gave, less what Spark's catalog adds; a token stays out: name it by its file."""
     return {name: value for name, value in _lower(options).items() if name != TOKEN and not _is_of_catalog(name)}
+
+
+def creation_metadata(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a table's first column in Spark's catalog by which `creation_options` knows its options."""
+    return {_CREATION: json.dumps(own_options(options))}
+
+
+def creation_options(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that a table of Spark's catalog was created with: Spark passes on only those of the read.
+
+    Args:
+        metadata: Of its first column.
+
+    Raises:
+        InvalidPropertyError: It was created with columns of its own.
+    """
+    if _CREATION not in metadata:
+        raise InvalidPropertyError(
+            "format fluss: expected the option table, as 'database.table', found none: Spark passes on no options of a CREATE TABLE "
+            "with columns; leave the columns out: CREATE TABLE ... USING fluss OPTIONS (table 'database.table')"
+        )
+    options: dict[str, str] = json.loads(metadata[_CREATION])
+    return options
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:
