@@ -306,6 +306,18 @@ _DUE = (
         ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_second_one_is_refused_and_named_until_the_first_ends",),
     ),
     Mutant(
+        "holder_of_the_last_lease_taken_for_the_present_one", "P13", "fluss_lab/jobs/scheduling/scheduler_lease.py",
+        "            if process is not None and is_alive(process):\n",
+        "            if holder.pid:\n",
+        ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_one_that_has_just_taken_the_lock_is_known_once_it_has_said_who_it_is",),
+    ),
+    Mutant(
+        "process_of_a_lease_that_is_gone_is_stopped", "P13", "fluss_lab/jobs/scheduling/scheduler_lease.py",
+        "return holder if process is None else _UNKNOWN",
+        "return holder",
+        ("tests/unit/jobs/scheduling/test_scheduler_lease.py::test_a_process_that_is_gone_is_not_stopped_for_one_that_does_not_say_who_it_is",),
+    ),
+    Mutant(
         "lock_of_a_scheduler_that_cannot_be_seen_is_none", "P13", "fluss_lab/jobs/scheduling/scheduler_lease.py",
         "    except (FileNotFoundError, NotADirectoryError):\n",
         "    except OSError:\n",

@@ -15,12 +15,16 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import LabLockedError, RequestTimeoutError, StorageError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JOBS_FOLDER
+from fluss_lab.jobs.run_processes import identity, is_alive
 
 LOCK_FILE: Final = "scheduler.lock"
 #: A scheduler that is stopped ends its runs first.
 STOP_TIMEOUT_S: Final = 90.0
 _LOOK_INTERVAL_S: Final = 0.05
 _LOOK_TIMEOUT_S: Final = 0.5
+_NOTE_BYTES_MAX: Final = 500
+#: In the lock's file: the identity of the process, which its id alone is not.
+_PROCESS: Final = "process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,9 @@ class LeaseHolder:
 
     pid: int
     is_detached: bool
+
+
+_UNKNOWN: Final = LeaseHolder(0, is_detached=False)
 
 
 class SchedulerLease(Closing):
@@ -65,9 +72,10 @@ class SchedulerLease(Closing):
             )
         self._fd: int | None = fd
         # For people, and for `fluss-lab down`.
+        note = {"pid": os.getpid(), "detached": is_detached, _PROCESS: identity(os.getpid())}
         with suppress(OSError):
             os.ftruncate(fd, 0)
-            os.write(fd, json.dumps({"pid": os.getpid(), "detached": is_detached}).encode())
+            os.write(fd, json.dumps(note).encode())
 
     def close(self) -> None:
         """Give it up. Twice is fine."""
@@ -85,7 +93,10 @@ def _lock(fd: int) -> bool:
 
 
 def lease_holder(lab: Path) -> LeaseHolder | None:
-    """Return which process schedules a lab's jobs; None when none does.
+    """Return which process schedules a lab's jobs; None when none does. The process id is 0 where it is not known.
+
+    Cost: a call of the file system; half a second at most where the lock has just been taken, and its file still says who had it
+    before, or nothing.
 
     Raises:
         StorageError: That cannot be seen.
@@ -99,16 +110,30 @@ def lease_holder(lab: Path) -> LeaseHolder | None:
         raise StorageError(
             f"{path}: whether a scheduler runs cannot be seen: {error.strerror}; mend the file's owner and mode, or its disk"
         ) from error
+    deadline = time.monotonic() + _LOOK_TIMEOUT_S
     try:
         # A shared lock: two that look do not take each other for the holder.
-        if try_lock(fd, shared=True):
-            return None
-        found = json.loads(os.read(fd, 200) or b"{}")
-        return LeaseHolder(int(found["pid"]), bool(found["detached"]))
-    except (ValueError, KeyError, TypeError):
-        return LeaseHolder(0, is_detached=False)
+        while not try_lock(fd, shared=True):
+            holder, process = _parse(os.pread(fd, _NOTE_BYTES_MAX, 0))
+            if process is not None and is_alive(process):
+                return holder
+            if time.monotonic() > deadline:
+                # Of a process that is gone the id may be another's by now.
+                return holder if process is None else _UNKNOWN
+            time.sleep(_LOOK_INTERVAL_S)
+        return None
     finally:
         os.close(fd)
+
+
+def _parse(note: bytes) -> tuple[LeaseHolder, str | None]:
+    """Return what a lock's file says: the holder, and the identity of its process; None for that as older releases wrote it."""
+    try:
+        found = json.loads(note)
+        process = found.get(_PROCESS)
+        return LeaseHolder(int(found["pid"]), bool(found["detached"])), None if process is None else str(process)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _UNKNOWN, None
 
 
 def stop_scheduler(lab: Path, holder: LeaseHolder, timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fluss_lab.errors import LabLockedError, StorageError
+from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JOBS_FOLDER
 from fluss_lab.jobs.scheduling.scheduler_lease import (
     LOCK_FILE,
@@ -62,3 +63,47 @@ def test_nonsense_in_the_file_is_no_process_to_stop(tmp_path):
     with SchedulerLease(tmp_path):
         (tmp_path / "jobs" / "scheduler.lock").write_text("nonsense")
         assert lease_holder(tmp_path) == LeaseHolder(0, is_detached=False)
+
+
+@pytest.mark.parametrize("before", ["", "of a killed one"])
+def test_one_that_has_just_taken_the_lock_is_known_once_it_has_said_who_it_is(tmp_path, monkeypatch, before):
+    lock = tmp_path / JOBS_FOLDER / LOCK_FILE
+    if before:
+        process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+        with process.stdout:
+            assert process.stdout.readline() == b"held\n"
+            process.kill()
+            process.wait()
+    with SchedulerLease(tmp_path / "other", is_detached=True):
+        said = (tmp_path / "other" / JOBS_FOLDER / LOCK_FILE).read_text()
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("a") as held:
+        assert try_lock(held.fileno())
+        looks = []
+
+        def go_on(_seconds):
+            looks.append(lock.read_text())
+            lock.write_text(said[: len(said) // 2] if len(looks) == 1 else said)
+
+        monkeypatch.setattr("fluss_lab.jobs.scheduling.scheduler_lease.time.sleep", go_on)
+        assert lease_holder(tmp_path) == LeaseHolder(os.getpid(), is_detached=True)
+    assert len(looks) == 2
+    assert ("pid" in looks[0]) == bool(before)
+
+
+def test_a_process_that_is_gone_is_not_stopped_for_one_that_does_not_say_who_it_is(tmp_path):
+    """Its id may be another process's by now."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    with process.stdout:
+        assert process.stdout.readline() == b"held\n"
+        process.kill()
+        process.wait()
+    with (tmp_path / JOBS_FOLDER / LOCK_FILE).open("a") as held:
+        assert try_lock(held.fileno())
+        assert lease_holder(tmp_path) == LeaseHolder(0, is_detached=False)
+
+
+def test_one_of_an_older_release_is_known(tmp_path):
+    with SchedulerLease(tmp_path):
+        (tmp_path / JOBS_FOLDER / LOCK_FILE).write_text('{"pid": 4711, "detached": true}')
+        assert lease_holder(tmp_path) == LeaseHolder(4711, is_detached=True)
