@@ -166,7 +166,7 @@ def test_a_stream_is_written_into_another_table_once(session, history, cluster, 
     def run(folder):
         frame = stream(session, history, maxRowsPerTrigger=80)
         writer = frame.writeStream.format("fluss").option("table", str(path)).option("checkpointLocation", str(folder))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        writer.queryName("flights").trigger(availableNow=True).start().awaitTermination()
 
     checkpoint = tmp_path / "check point"
     run(checkpoint)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _KNOWN: Final = frozenset(
     {source_options.CHECKPOINT, source_options.STAGING, source_options.CHANGE_COLUMN, source_options.COLUMNS}
 )
+_KNOWN_OF_STREAM: Final = _KNOWN | {source_options.QUERY_NAME}
 #: In a query's checkpoint.
 _FOLDER: Final = "_fluss_sink"
 #: How long an abort waits for a commit that has not ended yet.
@@ -75,8 +76,7 @@ class StagedMessage(WriterCommitMessage):
 class _Staging:
     """What tasks need to stage rows: no address and no token."""
 
-    def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool, what: str) -> None:
-        options.check(_KNOWN, what)
+    def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool) -> None:
         with options.connect() as connection:
             info = connection.table_info(options.table)
             described = connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
@@ -125,8 +125,9 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool) -> None:
+        options.check(_KNOWN_OF_STREAM, "a stream's sink")
         self._options: SourceOptions | None = options
-        self._staging = _Staging(options, schema, overwrite, "a stream's sink")
+        self._staging = _Staging(options, schema, overwrite)
         self._is_whole = overwrite
         self._checkpoint = options.text(source_options.CHECKPOINT)
         if self._checkpoint is None:
@@ -178,8 +179,9 @@ class FlussBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SourceOptions, schema: T.StructType, overwrite: bool) -> None:
         if overwrite:
             raise UnsupportedError(f"write to {options.table}: rows are only added, not overwritten; use mode append")
+        options.check(_KNOWN, "a write")
         self._options = options
-        self._staging = _Staging(options, schema, overwrite, "a write")
+        self._staging = _Staging(options, schema, overwrite)
         above = options.text(source_options.STAGING) or tempfile.gettempdir()
         self._folder = SinkFolder(Path(above).absolute() / f"fluss-lab-write-{uuid.uuid4().hex}")
         make_folder(self._folder.path)

@@ -78,12 +78,14 @@ ROWS_MIN: Final = "minrowspertrigger"
 FAIL_ON_DATA_LOSS: Final = "failondataloss"
 #: Of ``spark.readStream`` only.
 STREAM_OPTIONS: Final = frozenset({ROWS_MAX, ROWS_MIN, FAIL_ON_DATA_LOSS, TABLE_ID, TABLE_CREATED, START_PARTITIONS})
-#: Of writing: Spark's own option, the folder for rows on their way, and the column that says what is done with a row.
+#: Of writing: Spark's own options, the folder for rows on their way, and the column that says what is done with a row.
 CHECKPOINT: Final = "checkpointlocation"
+#: As which `DataStreamWriter.queryName` passes the query's name on.
+QUERY_NAME: Final = "queryname"
 STAGING: Final = "staging"
 CHANGE_COLUMN: Final = "change.column"
 #: What only this package gives.
-_UNSAID: Final = frozenset({PATH, TLS_CA_TEXT, TLS_NAME, RANGES, TABLE_ID, TABLE_CREATED, START_PARTITIONS})
+_UNSAID: Final = frozenset({PATH, TLS_CA_TEXT, TLS_NAME, RANGES, TABLE_ID, TABLE_CREATED, START_PARTITIONS, QUERY_NAME})
 #: Of ``spark.read``.
 READ_OPTIONS: Final = frozenset(
     {

@@ -452,7 +452,7 @@ def test_options_that_a_sink_needs_or_does_not_have(make, cluster, tmp_path):
         writer(overwrite=True, checkpointLocation=str(tmp_path))
     writer(checkpointLocation="s3://bucket/checkpoint", staging=str(tmp_path / "here"))
     assert (tmp_path / "here" / "staged").is_dir()
-    writer(checkpointLocation=f"file:{tmp_path}/there")
+    writer(checkpointLocation=f"file:{tmp_path}/there", queryName="flights")
     assert (tmp_path / "there" / "_fluss_sink" / "staged").is_dir()
 
 
