@@ -10,10 +10,13 @@ IN_READ_ONLY = "tests/unit/server/folder/test_read_only_lab.py"
 READ_ONLY = "fluss_lab/server/folder/read_only_lab.py"
 SHADOW = "fluss_lab/server/folder/read_only_lab.py"
 _KILLED = (f"{IN_READ_ONLY}::test_a_lab_that_was_killed_is_read_as_it_lies_and_stays_as_it_is",)
+_OTHER_LAB = (
+    "tests/unit/server/test_identity.py::test_a_server_whose_folder_is_gone_changes_no_file_of_the_lab_in_its_place[removed]",
+)
 _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_drops_only_until_it_is_not",)
 
 #: P9: a full disk is read, refuses writes, lets tables be dropped, and heals. P1: a lab that cannot be written takes and
-#: gives up nothing. P10: its shadow is private. P11, P13: it is read as it lies.
+#: gives up nothing. P10: its shadow is private. P11, P13: it is read as it lies. P13: what took its folder's place stays as it is.
 DISK_ROOM = (
     Mutant(
         "lent_room_taken_by_appends", "P9", LOG,
@@ -146,6 +149,30 @@ DISK_ROOM = (
         "        if (trouble := self.folder_trouble) is not None:\n            raise StorageError",
         "        if (trouble := None) is not None:\n            raise StorageError",
         ("tests/unit/server/test_identity.py::test_a_lab_whose_folder_is_gone_takes_no_writes_and_leaves_the_lab_in_its_place_alone",),
+    ),
+    Mutant(
+        "recovery_points_go_into_another_labs_folder", "P13", "fluss_lab/server/folder/disk_reserve.py",
+        "        return self.folder_trouble is not None\n",
+        "        return False\n",
+        _OTHER_LAB,
+    ),
+    Mutant(
+        "buckets_of_another_lab_deleted", "P13", "fluss_lab/server/tablet/tablet_service.py",
+        '                self._reserve.check_place(f"{bucket} was not deleted")\n',
+        "                pass\n",
+        _OTHER_LAB,
+    ),
+    Mutant(
+        "drops_where_the_folder_is_another_labs", "P13", "fluss_lab/server/folder/disk_reserve.py",
+        '        self.check_place("nothing was dropped")\n',
+        "",
+        _OTHER_LAB,
+    ),
+    Mutant(
+        "discovery_file_of_another_lab_written", "P13", "fluss_lab/server/process/server_node.py",
+        "if self._is_public and not is_elsewhere and not",
+        "if self._is_public and not",
+        _OTHER_LAB,
     ),
     Mutant(
         "folder_that_is_gone_is_no_finding", "P13", "fluss_lab/workbench/health/doctor.py",

@@ -54,8 +54,8 @@ class DiskReserve:
 
     @property
     def is_read_only(self) -> bool:
-        """Return whether nothing may be written at all."""
-        return False
+        """Return whether nothing may be written, and no file be removed: what is at the path now may be another lab."""
+        return self.folder_trouble is not None
 
     def check_writable(self, what: str) -> None:
         """Refuse a change that needs no room, where nothing may be written at all.
@@ -66,6 +66,19 @@ class DiskReserve:
         Raises:
             StorageError: Nothing may be written.
         """
+        self.check_place(what)
+
+    def check_place(self, what: str) -> None:
+        """Refuse where the folder is no longer at its path: what would be changed would be gone with it, or be of another lab.
+
+        Args:
+            what: What was not done; the message begins with it.
+
+        Raises:
+            StorageError: It is gone, or another one.
+        """
+        if (trouble := self.folder_trouble) is not None:
+            raise StorageError(f"{what}: {trouble}")
 
     @property
     def is_short(self) -> bool:
@@ -94,8 +107,7 @@ class DiskReserve:
         Raises:
             StorageError: It is short; or what would be written would be gone with the folder, or be in another one.
         """
-        if (trouble := self.folder_trouble) is not None:
-            raise StorageError(f"{what}: {trouble}")
+        self.check_place(what)
         if self.is_short:
             raise StorageError(
                 f"{what}: the disk of {self._folder} is full, the rest of its reserve ({DISK_RESERVE.key}) is for reading "
@@ -103,9 +115,9 @@ class DiskReserve:
             )
 
     def is_short_for(self, place: Path) -> bool:
-        """Return whether the reserve is short and a path, if it exists, is on the same disk."""
+        """Return whether nothing may be written, or the reserve is short and a path, if it exists, is on the same disk."""
         try:
-            return self.is_short and place.stat().st_dev == self._folder.stat().st_dev
+            return self.is_read_only or (self.is_short and place.stat().st_dev == self._folder.stat().st_dev)
         except OSError:
             return False
 
@@ -133,8 +145,9 @@ class DiskReserve:
         """Run a transaction that will free room; if the disk refuses it, run it again with room from the reserve.
 
         Raises:
-            StorageError: The disk still refuses; nothing was changed.
+            StorageError: The disk still refuses, or the folder is no longer at its path; nothing was changed.
         """
+        self.check_place("nothing was dropped")
         room = STEP_BYTES
         self.make_room(room)
         while True:
@@ -172,10 +185,12 @@ class DiskReserve:
     # -- restoration ---------------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Restore the reserve, if the disk has room for that and a little more; else leave it as it is.
+        """Restore the reserve, if the disk has room for that and a little more; else, and in another's folder, leave it as it is.
 
         Other errors of the file system are logged once: without a reserve the lab works until the disk is full.
         """
+        if self.is_read_only:
+            return
         with self._lock:
             try:
                 self._restore()

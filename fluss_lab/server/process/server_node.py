@@ -227,9 +227,10 @@ class ServerNode:
         return page
 
     def _publish(self) -> None:
-        """Write the discovery file, between the end of the start and the beginning of the stop."""
+        """Write the discovery file, between the end of the start and the beginning of the stop; never into another lab's folder."""
         with self._publishing:
-            if self._is_public and not self._stop_requested.is_set():
+            is_elsewhere = self._coordinator is not None and self._coordinator.store.reserve.folder_trouble is not None
+            if self._is_public and not is_elsewhere and not self._stop_requested.is_set():
                 discovery.write(self.folder, self._entry(), *self.tablets.entries(), ephemeral=self.ephemeral)
 
     def _republish(self) -> None:

@@ -180,9 +180,10 @@ class TabletService:
 
     def flush(self) -> None:
         """Make every log durable, and write the recovery points that are due. One bucket's failure is only logged."""
-        if self._reserve.is_read_only:
-            return
         for bucket in self._store.all():
+            # Looked at before each: a pass over many logs takes seconds.
+            if self._reserve.is_read_only:
+                return
             try:
                 bucket.log.flush()
             except FlussError as error:
@@ -421,6 +422,8 @@ class TabletService:
         elif each.HasField("seal_at_offset"):
             answer.log_end_offset = self._store.get(bucket).log.seal_at(each.seal_at_offset, each.seal_number)
         else:
+            if each.delete:
+                self._reserve.check_place(f"{bucket} was not deleted")
             self._store.release(bucket, delete=each.delete)
             self._scanners.close_bucket(bucket)
             if each.delete and not self._reserve.is_read_only:

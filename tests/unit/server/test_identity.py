@@ -14,6 +14,7 @@ import fluss_lab as fl
 from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.read.table_reader import TableReader
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.lab_inspection import inspect_lab
@@ -43,6 +44,62 @@ def restore(place: Path, folder: Path) -> None:
     for name in ("metadata.db", "metadata.db-wal", "metadata.db-shm"):
         (folder / name).unlink(missing_ok=True)
     shutil.copyfile(place, folder / "metadata.db")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "leave", [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved"))], ids=["removed", "moved"]
+)
+def test_a_server_whose_folder_is_gone_changes_no_file_of_the_lab_in_its_place(tmp_path, leave):
+    """Its recovery points and indexes went into the other one's logs, which were damaged at their next start."""
+    folder = tmp_path / "lab"
+    options = {
+        "log.segment.file-size": "1kb", "kv.snapshot.interval": "1h", "log.flush.interval": "1h", "log.retention.check-interval": "1h",
+        "remote.log.task-interval-duration": "1h",
+    }  # fmt: skip
+    with EmbeddedCluster(folder, options, lake=False) as left:
+        fill(left, rows=300)
+        leave(folder)
+        with EmbeddedCluster(folder, options, lake=False) as other:
+            fill(other, rows=100)
+        before = files_of(folder)
+        tablet = left.node.tablets.tablet
+        tablet.flush()
+        tablet.apply_retention(2**50)
+        tablet.copy_to_remote()
+        tablet._look_for_snapshots()
+        left.node._coordinator.store.reserve.restore()
+        left.node._republish()
+        deletion = pb.StopReplicaRequest(coordinator_epoch=left.node._coordinator.epoch)
+        deletion.stop_replicas_req.add(
+            table_bucket=pb.PbTableBucket(table_id=1, bucket_id=0), leader_epoch=0, delete=True
+        )
+        (refused,) = tablet.stop_replica(deletion).stop_replicas_resp
+        assert "the lab's folder is no longer at" in refused.error_message
+        with pytest.raises(StorageError, match="the lab's folder is no longer at"):
+            left.connection.admin().drop_table(SECOND)
+        assert files_of(folder) == before
+    assert files_of(folder) == before
+    with EmbeddedCluster(folder, options, lake=False) as other:
+        for path in (FIRST, SECOND):
+            assert sorted(values(other, path)) == [*range(100)]
+
+
+def fill(running: EmbeddedCluster, rows: int) -> None:
+    running.connection.admin().create_database("db")
+    running.connection.admin().create_table(
+        FIRST, make_descriptor({"x": "int"}, properties={"table.log.ttl": "1s", "table.log.tiered.local-segments": 1})
+    )
+    running.connection.admin().create_table(SECOND, make_descriptor({"x": "int"}, primary_key=["x"]))
+    with running.connection.append_writer(FIRST) as first, running.connection.upsert_writer(SECOND) as second:
+        for start in range(0, rows, 100):
+            first.append([{"x": start + each} for each in range(100)])
+            second.upsert([{"x": start + each} for each in range(100)])
+            first.flush()
+            second.flush()
 
 
 def test_a_copy_of_a_running_lab_is_another_lab(tmp_path):
