@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
+from traceback import walk_tb
 from typing import Final
 
 import click
@@ -60,8 +62,23 @@ def run_command(command: click.Command, arguments: list[str] | None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        _say(_error_text(error))
+        _say(_output_fault(error) or _error_text(error))
         return FAILED
+
+
+def _output_fault(error: Exception) -> str | None:
+    """Return what a person is to know where standard output took no more; None: that is not it."""
+    if not isinstance(error, OSError) or error.filename is not None or not _is_of_output(error):
+        return None
+    end_quietly()
+    todo = "make room where it goes, or send it elsewhere" if error.errno == errno.ENOSPC else "send it elsewhere"
+    return f"standard output cannot be written: {error.strerror or error}; what was printed is not whole: {todo}"
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether an error came of writing to a stream: the last function on its way is click's that writes, or that above."""
+    functions = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    return bool(functions) and functions[-1] in {click.echo.__code__, run_command.__code__}
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 
 from fluss_lab.errors import InvalidRecordError, InvalidRequestError, NotFoundError
+from fluss_lab.model.named_paths import name_fault
 from fluss_lab.model.values.arrow_import import import_stream
 from fluss_lab.model.values.casts import value_text
 from fluss_lab.model.values.pandas_frames import is_frame
@@ -134,6 +135,9 @@ def _file_source(text: str | bytes, options: SourceOptions) -> RowSource:
         paths = _files(path, options.format)
     except OSError as error:
         raise InvalidRequestError(f"load: {path}: {error.strerror or error}") from error
+    for each in paths:
+        if fault := name_fault(str(each)):
+            raise InvalidRequestError(f"load: {str(each)!r}: {fault}")
     name = options.format or _format_of(paths[0])
     if name == "csv":
         delimiter = "\t" if options.delimiter is None and ".tsv" in paths[0].name.lower() else options.delimiter

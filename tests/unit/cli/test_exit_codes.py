@@ -1,7 +1,9 @@
 """Exit codes, and the line on standard error that says why."""
 
 import io
+import os
 import re
+import subprocess
 import sys
 
 import click
@@ -45,6 +47,22 @@ def test_what_the_terminal_s_encoding_does_not_have_is_escaped(monkeypatch):
     printing = click.Command("print", callback=lambda: click.echo("Z\u00fcrich \u65e5"))
     assert run_command(printing, []) == 0
     assert written.getvalue() == b"Z\xfcrich \\u65e5\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+@pytest.mark.parametrize("length", [10, 1_000_000])
+def test_output_that_the_disk_does_not_take_is_said_to_be_that(length):
+    """It was `[Errno 28] No space left on device`: as if it were the lab's disk."""
+    script = f"import click, sys; from fluss_lab.cli.exit_codes import run_command; sys.exit(run_command(click.Command('p', callback=lambda: click.echo('x' * {length})), []))"
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "fluss-lab: standard output cannot be written: No space left on device; what was printed is not whole: make room where it "
+        "goes, or send it elsewhere\n"
+    )
 
 
 def main_code(*arguments):

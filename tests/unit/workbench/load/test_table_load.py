@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 
 import duckdb
 import pandas as pd
@@ -147,6 +148,20 @@ def test_what_cannot_be_loaded_leaves_nothing(lab, path, tmp_path, source, argum
         lab.load(source, path, **arguments)
     assert words in str(raised.value)
     assert path not in lab
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.parquet"])
+def test_a_file_whose_name_is_no_text_is_refused_by_its_name(lab, path, tmp_path, name):
+    """It was said to have bytes of another encoding, or ended in a `UnicodeEncodeError`."""
+    file = os.path.join(os.fsencode(tmp_path), b"\xff" + name.encode())
+    try:
+        with open(file, "wb") as opened:
+            opened.write(b"a\n1\n")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    for source in (os.fsdecode(file), tmp_path):
+        with pytest.raises(errors.InvalidRequestError, match=r"has bytes that are no text in utf-8; rename it"):
+            lab.load(source, path)
 
 
 def test_rows_of_a_table_say_where_to_without_a_file(lab):
