@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,9 @@ class FolderPath(click.Path):
                 param,
                 ctx,
             )
+        # `isfile` has no error for what cannot be looked at.
+        if file := next((place for place in folder.absolute().parents if os.path.isfile(place)), None):
+            self.fail(f"{str(value)!r}: expected a folder, found the file {file}", param, ctx)
         return super().convert(folder, param, ctx)
 
 

@@ -122,10 +122,12 @@ def _read(folder: Path) -> Discovery | None:
     remedy = "expected a discovery file; remove it"
     try:
         found = decode(_File, path.read_bytes(), path, version=VERSION, error=LabError, remedy=remedy)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise LabError(f"{path}: {error}; {remedy}") from error
+        raise LabError(
+            f"{path}: it cannot be read: {error.strerror or error}; make it a file that this user may read"
+        ) from error
     is_copy = found.folder is not None and found.folder != _folder_id(folder)
     return None if is_copy else Discovery(found.ephemeral, found.servers)
 

@@ -138,6 +138,17 @@ def test_files_to_load(folder, file):
 
 
 @pytest.mark.parametrize(
+    "command", [("up",), ("status",), ("down",), ("config",), ("lab",), ("tables", "-f"), ("doctor",)]
+)
+def test_a_folder_below_a_file(tmp_path, command):
+    file = tmp_path / "notes.txt"
+    file.write_text("")
+    done = call(*command, file / "lab")
+    assert_refused(done, 2)
+    assert f"expected a folder, found the file {file}" in done.err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("--primary-key", "nope"), ("--primary-key", ""), ("--partitioned-by", "nope"), ("--type", "id"), ("--type", "id=word"),
