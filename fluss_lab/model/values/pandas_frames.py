@@ -31,6 +31,7 @@ from fluss_lab.errors import InvalidRecordError, UnsupportedError
 from fluss_lab.model.types import DataType
 from fluss_lab.model.values.casts import INTEGERS, CellPosition
 from fluss_lab.model.values.python_values import array_of
+from fluss_lab.model.values.required_fields import cast_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,17 +55,40 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
     Raises:
         UnsupportedError: pandas cannot hold a value (a time of day with nanoseconds, a date after the year 9999).
     """
-    plain = rows.replace_schema_metadata()
+    plain = _with_loose_bytes(rows.replace_schema_metadata())
     try:
         frame = plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise UnsupportedError(
             f"to_pandas: column {_unshown(plain)!r} has a value that pandas cannot hold ({error}); use to_arrow(), of a table scan().to_arrow()"
         ) from error
-    for place, dtype in enumerate(plain.schema.types):
+    for place, dtype in enumerate(rows.schema.types):
         if _has_lost_times(dtype):
             frame.isetitem(place, frame.iloc[:, place].map(lambda value, dtype=dtype: _with_times(value, dtype)))
     return frame
+
+
+def _with_loose_bytes(rows: pa.Table) -> pa.Table:
+    """Return rows whose ARRAYs of BINARY are of BYTES: Arrow makes no objects of lists of values of one length."""
+    for place, field in enumerate(rows.schema):
+        if (loose := _loose(field.type)) != field.type:
+            rows = rows.set_column(place, field.with_type(loose), cast_column(rows.column(place), loose))
+    return rows
+
+
+def _loose(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(dtype):
+        inner = dtype.value_type
+        return pa.list_(
+            dtype.value_field.with_type(pa.binary() if pa.types.is_fixed_size_binary(inner) else _loose(inner))
+        )
+    if pa.types.is_map(dtype):
+        return pa.map_(
+            dtype.key_field.with_type(_loose(dtype.key_type)), dtype.item_field.with_type(_loose(dtype.item_type))
+        )
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_loose(field.type)) for field in dtype])
+    return dtype
 
 
 def _has_lost_times(dtype: pa.DataType, *, inside: bool = False) -> bool:
