@@ -11,12 +11,29 @@ IN_TIMES = "tests/unit/model/test_times.py"
 IN_MOMENTS = "tests/unit/read/moment/test_moments.py"
 ARGUMENTS = "fluss_lab/model/argument_checks.py"
 EXPORT = "fluss_lab/read/row_export.py"
+CASTS = "fluss_lab/model/values/casts.py"
 IN_ARGUMENTS = "tests/unit/workbench/test_arguments.py"
 IN_FRAMES = "tests/unit/model/values/test_pandas_frames.py"
 IN_LAB = "tests/unit/workbench/test_lab.py"
 
 #: P4: a union read equals the model at its read point.
 VALUES = (
+    Mutant(
+        "time_beyond_the_lake_taken",
+        "P2",
+        CASTS,
+        "        elif _is_coarse(target):\n            _check_micros(made, target, place)\n",
+        "",
+        ("tests/unit/model/values/test_row_input.py::test_arrow_values_that_do_not_fit_are_refused",),
+    ),
+    Mutant(
+        "time_beyond_the_lake_vouched_for",
+        "P2",
+        CASTS,
+        'dtype.name == "CHAR" or _is_coarse(dtype)',
+        'dtype.name == "CHAR"',
+        ("tests/unit/model/values/test_row_input.py::test_arrow_values_that_do_not_fit_are_refused",),
+    ),
     Mutant(
         "types_learnt_by_threads_together",
         "P6",

@@ -23,6 +23,8 @@ _SHOWN_MAX: Final = 80
 INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 #: More digits than any integer and any scale need together.
 _WIDE_DECIMAL_PRECISION: Final = 76
+#: What 64 bits of microseconds reach, in the units of times that are coarser.
+_MICROS_REACH: Final = {"s": (2**63 - 1) // 10**6, "ms": (2**63 - 1) // 10**3}
 #: Values that Arrow decodes out of no encoding, such as those of Polars' categories, and what they are decoded as.
 _WIDE_OF_VIEW: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
@@ -90,6 +92,8 @@ def cast_array(array: pa.Array, target: DataType, place: CellPosition) -> pa.Arr
         made = array if array.type == target.arrow() else _flat(array, target, place)
         if target.name == "CHAR":
             _check_length(made, target, place)
+        elif _is_coarse(target):
+            _check_micros(made, target, place)
     if not target.nullable and made.null_count:
         raise place.refusal(pc.index(made.is_null(), True).as_py(), target, None, "null in a NOT NULL column")
     return made
@@ -138,8 +142,13 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def has_rules(dtype: DataType) -> bool:
-    """Return whether a type has rules that an equal Arrow type does not vouch for: NOT NULL, or a length."""
-    return not dtype.nullable or dtype.name == "CHAR" or any(has_rules(field.type) for field in dtype.fields)
+    """Return whether a type has rules that an equal Arrow type does not vouch for: NOT NULL, a length, or a reach."""
+    has_own = not dtype.nullable or dtype.name == "CHAR" or _is_coarse(dtype)
+    return has_own or any(has_rules(field.type) for field in dtype.fields)
+
+
+def _is_coarse(dtype: DataType) -> bool:
+    return dtype.name in {"TIMESTAMP", "TIMESTAMP_LTZ"} and dtype.arrow().unit in _MICROS_REACH
 
 
 # -- flat types ------------------------------------------------------------------------------------------------------
@@ -247,6 +256,19 @@ def _check_length(array: pa.Array, target: DataType, place: CellPosition) -> Non
         index = pc.index(pc.fill_null(too_long, False), True).as_py()
         value = array[index].as_py()
         raise place.refusal(index, target, value, f"expected at most {target.precision} characters, found {len(value)}")
+
+
+def _check_micros(array: pa.Array, target: DataType, place: CellPosition) -> None:
+    """Refuse times that no lake has a form of: a record that cannot be tiered stops its table's tiering, and stays in the log."""
+    reach = _MICROS_REACH[array.type.unit]
+    counts = array.view(pa.int64())
+    low, high = pc.min_max(counts).as_py().values()
+    if low is None or -reach <= low <= high <= reach:
+        return
+    wrong = pc.or_(pc.less(counts, -reach), pc.greater(counts, reach))
+    index = pc.index(pc.fill_null(wrong, False), True).as_py()
+    why = "a lake counts microseconds in 64 bits, which is from the year -290308 to 294247; are these times of another unit?"
+    raise place.refusal(index, target, f"{counts[index].as_py()} {array.type.unit}", why)
 
 
 # -- nested types ----------------------------------------------------------------------------------------------------

@@ -248,7 +248,9 @@ def lake_rows(target: BucketTarget, schema: pa.Schema, gathered: list[LogRecords
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UnsupportedError(
                 f"{target.what}, offsets [{gathered[0].base_offset}, {gathered[-1].next_offset}): column "
-                f"{rows.schema.field(len(columns)).name!r} holds a value that Iceberg's {field.type} cannot hold: {error}"
+                f"{rows.schema.field(len(columns)).name!r} holds a value that Iceberg's {field.type} cannot hold: {error}. "
+                "It stays in the log, so no round can tier this bucket: read the table by `scan`, and write the rows that fit "
+                "to another one"
             ) from error
     columns.append(pa.repeat(pa.scalar(target.bucket, pa.int32()), len(rows)))
     columns.append(pa.chunked_array([records.offsets for records in runs]))

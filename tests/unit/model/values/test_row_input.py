@@ -309,6 +309,15 @@ REFUSED_ARROW = [
     ("timestamp_ltz(6)", pa.array([0], pa.timestamp("us")), "time zone"),
     ("timestamp(9)", pa.array([0, 2**60], pa.timestamp("s")), "row 1"),
     ("timestamp(6)", pa.array(["2020-01-01"]), "string"),
+    # Nanoseconds taken for milliseconds: no lake could hold them.
+    ("timestamp(3)", pa.array([0, None, 1_764_460_800_000_000_000], pa.timestamp("ms")), "row 2"),
+    ("timestamp(0)", pa.array([0, -(2**63 // 10**6) - 1], pa.timestamp("s")), "microseconds"),
+    ("timestamp_ltz(3)", pa.array([-(2**63)], pa.timestamp("ms", "UTC")), "another unit"),
+    (
+        "array<row<t timestamp(3)>>",
+        pa.array([[], [{"t": 2**60}]], pa.list_(pa.struct([("t", pa.timestamp("ms"))]))),
+        "row 1",
+    ),
     ("array<int>", pa.array([1]), "int64"),
     ("array<int>", pa.array([[1], None, [2, 2**40]]), "row 2"),
     ("array<int not null>", pa.array([[1], [], [2, None]], pa.list_(pa.int32())), "row 2"),
@@ -326,6 +335,16 @@ def test_arrow_values_that_do_not_fit_are_refused(type_text: str, array: pa.Arra
     text = refusal({"x": array}, one(type_text))
     assert "'x" in text
     assert words in text
+
+
+@pytest.mark.parametrize("type_text", ["timestamp(0)", "timestamp_ltz(3)"])
+def test_coarse_times_are_taken_as_far_as_microseconds_reach(type_text: str):
+    dtype = make_schema({"x": type_text}).arrow_schema.field("x").type
+    reach = (2**63 - 1) // {"s": 10**6, "ms": 10**3}[dtype.unit]
+    array = pa.array([None, -reach, reach], dtype)
+    (batch,) = record_batches(pa.table({"x": array}), make_schema({"x": type_text}))
+    assert batch.column(0).equals(array)
+    array.cast(pa.timestamp("us", dtype.tz))  # as a lake has it
 
 
 def test_a_null_row_hides_its_fields():
