@@ -19,6 +19,12 @@ _CLUSTER = (f"{IN_RESERVE}::test_a_cluster_that_finds_its_disk_full_is_read_and_
 #: gives up nothing. P10: its shadow is private. P11, P13: it is read as it lies. P13: what took its folder's place stays as it is.
 DISK_ROOM = (
     Mutant(
+        "records_of_the_lab_in_its_place_given", "P13", "fluss_lab/server/tablet/tablet_service.py",
+        "pool=HandlePool(check=self._reserve.check_place)",
+        "pool=HandlePool()",
+        ("tests/unit/server/test_identity.py::test_a_server_whose_folder_is_gone_gives_no_record_of_the_lab_in_its_place",),
+    ),
+    Mutant(
         "lent_room_taken_by_appends", "P9", LOG,
         '        self._options.check_disk(f"{self._log.title}: nothing was appended")\n',
         "",

@@ -37,6 +37,7 @@ from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState,
 from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
+from fluss_lab.server.tablet.log.file_handles import HandlePool
 from fluss_lab.server.tablet.log.log_segments import LogOptions
 from fluss_lab.server.tablet.remote.remote_task import RemoteLogTask
 from fluss_lab.server.tablet.request_counters import RequestTally
@@ -103,7 +104,7 @@ class TabletService:
         reopen_max_ms = opt.BUCKET_REOPEN_WAIT_MAX.of(options)
         self._store = BucketStore(
             folder, kept, self._clock, max(1, opt.SERVER_THREADS.of(options) // 2), remote=self._remote, rows=rows,
-            reopen_max_ms=reopen_max_ms,
+            pool=HandlePool(check=self._reserve.check_place), reopen_max_ms=reopen_max_ms,
         )  # fmt: skip
         self._answer_max = max(self._size_max - _ANSWER_MARGIN_BYTES, self._size_max // 2)
         self._answer_memory = AnswerMemory(_BUILT_AT_ONCE * self._answer_max)

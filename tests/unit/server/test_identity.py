@@ -20,7 +20,7 @@ from fluss_lab.server.coordinator.metadata import row_checksums
 from fluss_lab.server.folder.lab_inspection import inspect_lab
 from fluss_lab.server.process import discovery
 from fluss_lab.server.process import server_process as cluster_process
-from fluss_lab.testing import EmbeddedCluster
+from fluss_lab.testing import EmbeddedCluster, MockClock
 
 FIRST, SECOND = TablePath("db", "first"), TablePath("db", "second")
 
@@ -86,6 +86,22 @@ def test_a_server_whose_folder_is_gone_changes_no_file_of_the_lab_in_its_place(t
     with EmbeddedCluster(folder, options, lake=False) as other:
         for path in (FIRST, SECOND):
             assert sorted(values(other, path)) == [*range(100)]
+
+
+def test_a_server_whose_folder_is_gone_gives_no_record_of_the_lab_in_its_place(tmp_path):
+    """Both labs do the same at the same times: nothing but the folder tells the files of one from those of the other."""
+    folder = tmp_path / "lab"
+    with EmbeddedCluster(folder, lake=False, clock=MockClock()) as left:
+        left.connection.admin().create_database("db")
+        make(left, FIRST, 1)
+        left.restart()  # or its files would be open
+        shutil.rmtree(folder)
+        with EmbeddedCluster(folder, lake=False, clock=MockClock()) as other:
+            other.connection.admin().create_database("db")
+            make(other, FIRST, 2)
+            with pytest.raises(StorageError, match=r"\.log was not opened: the lab's folder is no longer at"):
+                values(left, FIRST)
+            assert values(other, FIRST) == [2] * 10
 
 
 def fill(running: EmbeddedCluster, rows: int) -> None:

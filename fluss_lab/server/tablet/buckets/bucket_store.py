@@ -63,7 +63,7 @@ class BucketStore:
         options: How logs are kept.
         clock: Gives the timestamps.
         waiting_max: Appends that may wait for a predecessor at once.
-        remote: ``remote.data.dir``.
+        remote, pool: ``remote.data.dir``, and the open files of logs.
         rows: How the rows of primary-key tables are kept.
         reopen_max_ms: Longest wait until a bucket that could not be opened is tried again.
     """
@@ -76,13 +76,13 @@ class BucketStore:
         waiting_max: int,
         remote: RemoteDir,
         *,
+        pool: HandlePool,
         rows: RowOptions,
         reopen_max_ms: int,
     ) -> None:
         self._data = folder / "data"
-        self._remote = remote
+        self._remote, self._pool = remote, pool
         self._options, self._clock, self._rows = options, clock, rows
-        self._pool = HandlePool()
         self._waiting = threading.Semaphore(waiting_max)
         # Held for moments, and while folders are made; a bucket that is being opened is in `_opening`, others that want it wait.
         self._lock = threading.Condition()

@@ -11,6 +11,7 @@ import os
 import resource
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +41,11 @@ class HandlePool:
 
     Args:
         limit: Most descriptors kept, or a third of what the system allows; more are open only while threads use them.
+        check: Called when a file was opened, with what was not done if it raises: whether the path still leads where it did.
     """
 
-    def __init__(self, limit: int = HANDLES_MAX) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = HANDLES_MAX, check: Callable[[str], object] = lambda _what: None) -> None:
+        self._limit, self._check = limit, check
         self._handles: OrderedDict[Path, Handle] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -53,19 +55,26 @@ class HandlePool:
         Raises:
             FileNotFoundError: There is no such file.
             OSError: It cannot be opened.
+            FlussError: What is at the path may be another lab's.
         """
         with self._lock:
             if (handle := self._handles.get(path)) is not None:
                 self._handles.move_to_end(path)
                 return handle
             try:
-                handle = self._open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                # A link of a lab's shadow: what it leads to is only read.
-                if error.errno not in _READ_ONLY or not path.is_symlink():
-                    raise
-                handle = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+                handle = self._open_there(path)
+            finally:
+                self._check(f"{path} was not opened")
             return self._keep(path, handle)
+
+    def _open_there(self, path: Path) -> Handle:
+        try:
+            return self._open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            # A link of a lab's shadow: what it leads to is only read.
+            if error.errno not in _READ_ONLY or not path.is_symlink():
+                raise
+            return self._open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def create(self, path: Path) -> Handle:
         """Make a file, or empty the one that is there, and return it open.
