@@ -43,6 +43,8 @@ _NULLABLE: Final = {
     pa.int32(): "Int32",
     pa.int64(): "Int64",
 }
+#: The number of a time that is none.
+_NAT: Final = -(2**63)
 #: Stands for those of a type that has none.
 _NO_CATEGORIES: Final = np.array([], np.int64)
 #: From here on a float may stand for several integers.
@@ -56,6 +58,12 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
         UnsupportedError: pandas cannot hold a value (a time of day with nanoseconds, a date after the year 9999).
     """
     plain = _with_loose_bytes(rows.replace_schema_metadata())
+    for name, column in zip(plain.column_names, plain.columns, strict=True):
+        if (unit := _time_unit(column.type)) and any(map(_has_nat, column.chunks)):
+            raise UnsupportedError(
+                f"to_pandas: column {name!r} has the time {_NAT} {unit}, which is pandas's word for none; use to_arrow(), of a table "
+                "scan().to_arrow()"
+            )
     try:
         frame = plain.to_pandas(types_mapper=_dtypes().get, integer_object_nulls=True)
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -66,6 +74,25 @@ def to_pandas(rows: pa.Table) -> pd.DataFrame:
         if _has_lost_times(dtype):
             frame.isetitem(place, frame.iloc[:, place].map(lambda value, dtype=dtype: _with_times(value, dtype)))
     return frame
+
+
+def _time_unit(dtype: pa.DataType) -> str:
+    """Return the unit of a type's first times; empty where it has none."""
+    if pa.types.is_timestamp(dtype):
+        return str(dtype.unit)
+    return next(filter(None, (_time_unit(dtype.field(place).type) for place in range(dtype.num_fields))), "")
+
+
+def _has_nat(values: pa.Array) -> bool:
+    """Return whether some values have a time that pandas takes for null."""
+    if pa.types.is_timestamp(values.type):
+        return bool(pc.min(values.view(pa.int64())).as_py() == _NAT)
+    if pa.types.is_struct(values.type):
+        return any(map(_has_nat, values.flatten()))
+    if pa.types.is_map(values.type):
+        first, stop = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return any(_has_nat(each.slice(first, stop - first)) for each in (values.keys, values.items))
+    return pa.types.is_list(values.type) and _has_nat(values.flatten())
 
 
 def _with_loose_bytes(rows: pa.Table) -> pa.Table:

@@ -127,6 +127,37 @@ def test_what_pandas_cannot_hold_is_said_with_its_column():
         to_pandas(table)
 
 
+def _within_row(times):
+    return pa.StructArray.from_arrays([times], ["f"])
+
+
+#: How a value lies in others, and whether all of the type are shown.
+_NESTS = {
+    "flat": (lambda times: times, True),
+    "array": (lambda times: pa.ListArray.from_arrays([0, 0, len(times)], times), True),
+    "row": (_within_row, False),
+    "map": (lambda times: pa.MapArray.from_arrays(pa.array([0, 2, 3], pa.int32()), ["a", "b", "c"], times), False),
+    "rows": (lambda times: pa.ListArray.from_arrays([0, 0, len(times)], _within_row(times)), False),
+}
+
+
+@pytest.mark.parametrize("nest", _NESTS)
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_the_time_that_is_none_to_pandas_is_not_shown_as_null(unit, zone, nest):
+    make, shows_all = _NESTS[nest]
+
+    def table(number):
+        return pa.table({"t": make(pa.array([5, None, number], pa.timestamp(unit, zone)))})
+
+    with pytest.raises(UnsupportedError, match=rf"'t' has the time -9223372036854775808 {unit}.*to_arrow"):
+        to_pandas(table(-(2**63)))
+    assert to_pandas(table(7))["t"].notna().any()
+    if shows_all:
+        shown = to_pandas(table(-(2**63) + 1))["t"]
+        assert [pd.isna(each) for each in (shown if nest == "flat" else shown.iloc[1])] == [False, True, False]
+
+
 # -- floats that pandas made of integers ------------------------------------------------------------------------------
 
 
