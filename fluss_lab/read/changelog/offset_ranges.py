@@ -409,10 +409,24 @@ def _check_offsets(source: TableSource, state: TableState, given: Mapping[Any, A
     known = {each.key for each in state.buckets}
     for (name, offset), (key, number) in zip(given.items(), _named_offsets(given), strict=True):
         if key not in known:
-            shape = "(partition, bucket)" if source.info.descriptor.partitioned_by else "a bucket's number"
-            raise BucketNotFoundError(f"table {source.info.path}: no bucket {name!r}; expected {shape} as the key")
+            raise _unknown_bucket_error(source.info, name, key)
         if number is None or number < 0:
             raise InvalidRequestError(f"bucket {name!r}: expected an offset of at least 0, found {offset!r}")
+
+
+def _unknown_bucket_error(info: TableInfo, name: Any, key: Any) -> BucketNotFoundError:
+    is_partitioned, count = bool(info.descriptor.partitioned_by), info.descriptor.buckets
+    if _is_key(key) and (key[0] is not None) == is_partitioned and 0 <= key[1] < count:
+        return BucketNotFoundError(
+            f"table {info.path}: no bucket {bucket_text(key)}: there is no partition {key[0]!r}, or it was dropped, and the lake has no "
+            "record of this bucket; leave it out"
+        )
+    shape = (
+        f"(partition, bucket) as the key, the bucket in [0, {count})"
+        if is_partitioned
+        else f"a bucket's number in [0, {count})"
+    )
+    return BucketNotFoundError(f"table {info.path}: no bucket {name!r}; expected {shape}")
 
 
 def _is_key(key: Any) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.client import read_range
-from fluss_lab.errors import OffsetOutOfRangeError, PartitionNotFoundError
+from fluss_lab.errors import BucketNotFoundError, OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.read.changelog.changelog import read_changes
 from tests.unit.read.subjects import Keyed, read, words
 
@@ -138,6 +138,22 @@ def test_a_partition_that_only_the_lake_has(make_keyed, make_table, keyed):
     # The cluster knows it no more, so that a scanner, which follows servers, does not either.
     with table.connection.log_scanner(table.path) as scanner, pytest.raises(PartitionNotFoundError):
         scanner.subscribe(0, 0, month)
+
+
+def test_a_bucket_without_records_of_a_dropped_partition_is_said_to_be_that(make_keyed):
+    month = "2013-01"
+    table = make_keyed(partitioned=True, buckets=4)
+    table.upsert([(1, month, 1, None, None)])
+    table.tier()
+    (full,) = {key for key, log in table.logs.items() if log}
+    empty = next(number for number in range(4) if number != full[1])
+    assert table.reader().changelog({(month, empty): 0}).to_arrow().num_rows == 0
+    table.connection.admin().drop_partition(table.path, {"month": month})
+    assert table.reader().changelog({full: 0}).to_arrow().num_rows == 1
+    with pytest.raises(
+        BucketNotFoundError, match=rf"no bucket {month}/{empty}: .*the lake has no record of this bucket"
+    ):
+        table.reader().changelog({(month, empty): 0}).to_arrow()
 
 
 def test_what_was_planned_of_a_partition_is_not_read_from_one_made_again_under_its_name(make_keyed):
