@@ -13,6 +13,8 @@ from fluss_lab.files import write_atomic
 
 HEADER: Final = "authorization"
 _SCHEME: Final = "Bearer "
+#: Every call brings it along, in a header whose size servers bound.
+TOKEN_BYTES_MAX: Final = 4_096
 
 
 def make_token() -> str:
@@ -29,11 +31,12 @@ def read_token(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        AuthenticationError: The file is missing, empty, no token, or readable by others.
+        AuthenticationError: The file is missing, empty, too large, no token, or readable by others.
     """
     try:
         mode = path.stat().st_mode
-        token = path.read_bytes().strip().decode("ascii", "replace")
+        with path.open("rb") as file:
+            content = file.read(TOKEN_BYTES_MAX + 1)
     except OSError as error:
         raise AuthenticationError(
             f"token file {path}: {error.strerror}; expected the file the server wrote: put it back, or stop the server and start "
@@ -41,6 +44,12 @@ def read_token(path: Path) -> str:
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise AuthenticationError(f"token file {path}: others may read it (mode {mode & 0o777:o}); expected 600")
+    if len(content) > TOKEN_BYTES_MAX:
+        raise AuthenticationError(
+            f"token file {path}: expected at most {TOKEN_BYTES_MAX} bytes, found more: it is another file; name the one that the server "
+            "wrote"
+        )
+    token = content.strip().decode("ascii", "replace")
     if not token:
         raise AuthenticationError(
             f"token file {path} is empty: remove it while no server runs, and the next one makes a new one"

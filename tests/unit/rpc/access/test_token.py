@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_lab.errors import AuthenticationError
-from fluss_lab.rpc.access.token import header_of, is_valid, make_token, read_token, write_token
+from fluss_lab.rpc.access.token import TOKEN_BYTES_MAX, header_of, is_valid, make_token, read_token, write_token
 from tests.damage.damages import flipped_bits
 
 
@@ -63,4 +63,13 @@ def test_a_damaged_file_is_another_token_or_refused(tmp_path):
     assert refused >= len(token)
     path.write_bytes(b"\xc9" + token)
     with pytest.raises(AuthenticationError, match="remove it while no server runs"):
+        read_token(path)
+
+
+def test_a_file_that_is_no_token_s_is_refused_without_being_read_whole(tmp_path):
+    path = tmp_path / "token"
+    write_token(path, "a" * TOKEN_BYTES_MAX)
+    assert read_token(path) == "a" * TOKEN_BYTES_MAX
+    write_token(path, "a" * (TOKEN_BYTES_MAX + 1))
+    with pytest.raises(AuthenticationError, match="expected at most 4096 bytes, found more"):
         read_token(path)
