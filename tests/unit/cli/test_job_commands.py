@@ -161,9 +161,16 @@ def test_the_scheduler_in_the_foreground_is_one_and_ends_at_sigterm(folder):
     assert said.endswith("the scheduler ended\n")
 
 
+@pytest.fixture
+def up_folder(tmp_path):
+    """A folder for a lab that stays up until it is stopped, which it is also where a test fails."""
+    yield tmp_path / "lab"
+    call("down", tmp_path / "lab")
+
+
 @pytest.mark.slow
-def test_up_with_jobs_and_down(tmp_path):
-    folder = tmp_path / "lab"
+def test_up_with_jobs_and_down(up_folder):
+    folder = up_folder
     assert call("up", folder, "--jobs").exit_code == 0
     holder = lease_holder(folder)
     assert holder is not None
