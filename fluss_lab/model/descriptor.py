@@ -182,6 +182,10 @@ class TableInfo:
         """Return whether the table has no primary key."""
         return not self.descriptor.schema.primary_key
 
+    def with_schema(self, schema_id: int, schema: Schema) -> TableInfo:
+        """Return the table with the columns of another schema of its own."""
+        return replace(self, schema_id=schema_id, descriptor=replace(self.descriptor, schema=schema))
+
     def __repr__(self) -> str:
         ids = f"table id {self.table_id}, schema id {self.schema_id}"
         return f"<TableInfo {self.path}, {ids}: {self.descriptor.summary}>"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from fluss_lab.display import short
 from fluss_lab.errors import FlussError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import Answer, Steps
+from fluss_lab.explorer.explorer_answers import Answer, Steps, now_ms
 from fluss_lab.explorer.explorer_requests import HealthRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
@@ -60,7 +59,7 @@ class HealthAnswers:
         due = [
             name
             for name, found in self._looks.items()
-            if found is None or _now_ms() - found["at_ms"] > request.age_s * 1000
+            if found is None or now_ms() - found["at_ms"] > request.age_s * 1000
         ]
         yield self._answer(servers, due)
         while due:
@@ -70,7 +69,7 @@ class HealthAnswers:
                 found = self._disk(described) if name == "disk" else self._doctor()
             except Exception as error:
                 found = {"error": self._tables.error_answer(error)}
-            self._looks[name] = found | {"at_ms": _now_ms()}
+            self._looks[name] = found | {"at_ms": now_ms()}
             yield self._answer(servers, due)
 
     def _answer(self, servers: dict[str, Any], due: list[str]) -> Answer:
@@ -79,7 +78,7 @@ class HealthAnswers:
             **self._looks,
             "looking": list(due),
             "code": code_lines.health_code(),
-            "now_ms": _now_ms(),
+            "now_ms": now_ms(),
         }
 
     def _describe_cluster(self) -> pb.DescribeClusterResponse | FlussError:
@@ -156,7 +155,3 @@ class HealthAnswers:
             ],
             "total": len(found),
         }  # fmt: skip
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

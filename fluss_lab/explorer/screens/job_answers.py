@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fluss_lab.display import short, visible
 from fluss_lab.errors import FlussError, InvalidRequestError
 from fluss_lab.explorer.explored_lab import ExploredLab
-from fluss_lab.explorer.explorer_answers import Answer, cut_to_size
+from fluss_lab.explorer.explorer_answers import Answer, cut_to_size, now_ms
 from fluss_lab.explorer.explorer_requests import JobsRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
@@ -100,7 +99,7 @@ class JobAnswers:
                 "scheduler": None if holder is None else holder.pid,
                 "command": f"fluss-lab up {shlex.quote(str(jobs.folder))} --jobs",
                 "code": code_lines.jobs_code(name, RUNS_MAX) if entered or runs else code_lines.first_job_code(),
-                "now_ms": time.time_ns() // 1_000_000,
+                "now_ms": now_ms(),
             },
             _TEXT_MAX,
         )

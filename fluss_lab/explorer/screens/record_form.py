@@ -17,7 +17,6 @@ from fluss_lab.explorer.explorer_requests import FormRequest, WriteRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.screens.table_answers import COLUMNS_MAX, column_kind
 from fluss_lab.explorer.texts import code_lines
-from fluss_lab.explorer.texts.code_lines import record_code
 from fluss_lab.explorer.texts.column_mask import ColumnMask
 from fluss_lab.explorer.texts.typed_values import one_value, plain_value, read_text
 from fluss_lab.explorer.texts.value_texts import typed_text
@@ -224,7 +223,7 @@ class RecordForm:
         partial = None
         if request.mode == "upsert":
             partial = self._partial(request, names, _Writes.of(info, self._tables.mask))
-        code = record_code(info.path, request.mode, row, partial)
+        code = code_lines.record_code(info.path, request.mode, row, partial)
         return code if sum(map(len, code)) <= _CODE_LENGTH_MAX else []
 
     # -- what there is -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from fluss_lab.errors import TableNotFoundError
-from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size
+from fluss_lab.explorer.explorer_answers import Answer, cut_text, cut_to_size, now_ms
 from fluss_lab.explorer.explorer_requests import (
     BucketRequest,
     BucketsRequest,
@@ -16,7 +16,7 @@ from fluss_lab.explorer.explorer_requests import (
     SnapshotsRequest,
 )
 from fluss_lab.explorer.screens.shown_tables import ShownTables
-from fluss_lab.explorer.screens.table_tree import STATES, TableTree, now_ms, states_by_path, table_kind
+from fluss_lab.explorer.screens.table_tree import STATES, TableTree, table_kind
 from fluss_lab.explorer.texts import code_lines
 from fluss_lab.explorer.texts.cell_texts import WHOLE_LENGTH_MAX
 from fluss_lab.explorer.texts.column_mask import ColumnMask
@@ -24,7 +24,7 @@ from fluss_lab.explorer.texts.typed_numbers import typed_number
 from fluss_lab.model import TableInfo
 from fluss_lab.model.config.options import TABLE_OPTIONS
 from fluss_lab.model.times import format_duration, parse_moment
-from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.workbench.cards.table_facts import tiering_states
 from fluss_lab.workbench.cards.table_listings import bucket_listing
 
 #: Buckets that a view draws; of more, sums.
@@ -60,10 +60,8 @@ class TableAnswers:
             TableNotFoundError: It was dropped; one made since of its path is another one.
             UnavailableError: The coordinator is away; it is not waited for.
         """
-        path, connection = request.table, self._connection
-        coordinator = connection.coordinator(connection.attempts(f"show {path}", 0))
-        described = coordinator.describe_cluster(pb.DescribeClusterRequest())
-        state = states_by_path(described.tiering_states).get(path)
+        path = request.table
+        state = tiering_states(self._connection, f"show {path}").get(path)
         facts = self._tree.look(path, state)
         if facts is None:
             raise TableNotFoundError(f"table {path} does not exist")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fluss_lab.client.table_listing import tables_by_database
 from fluss_lab.display import ago, plural
 from fluss_lab.errors import TableNotFoundError
-from fluss_lab.explorer.explorer_answers import Answer
+from fluss_lab.explorer.explorer_answers import Answer, now_ms
 from fluss_lab.explorer.explorer_requests import TreeRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
@@ -17,7 +17,7 @@ from fluss_lab.explorer.texts.zone_offsets import zone_offsets
 from fluss_lab.model import TableInfo, TablePath
 from fluss_lab.model.times import zone_text
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.cards.table_facts import TableFacts, table_facts
+from fluss_lab.workbench.cards.table_facts import TableFacts, states_by_path, table_facts
 
 #: A tree waits no longer for tables whose facts are old; those that were not asked come with the next one.
 _TREE_S: Final = 0.15
@@ -56,7 +56,7 @@ class TableTree:
         connection = self._connection
         coordinator = connection.coordinator(connection.attempts("explore", 0))
         described = coordinator.describe_cluster(pb.DescribeClusterRequest())
-        states = states_by_path(described.tiering_states)
+        states = states_by_path(described)
         databases = tables_by_database(connection.admin())
         paths = [f"{database}.{name}" for database, names in databases.items() for name in names]
         self._facts = {path: self._facts[path] for path in paths if path in self._facts}
@@ -100,11 +100,6 @@ class TableTree:
         return {"path": path, "kind": table_kind(facts.info), "rows": str(facts.records), "state": STATES[facts.rank]}
 
 
-def states_by_path(states: Iterable[pb.PbTieringState]) -> dict[str, pb.PbTieringState]:
-    """Return how tables are tiered, by their paths."""
-    return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in states}
-
-
 def _servers(described: pb.DescribeClusterResponse) -> dict[str, Any]:
     away = [each for each in described.tablet_server_status if each.state != "running"]
     count = len(described.tablet_server_status)
@@ -116,8 +111,3 @@ def _servers(described: pb.DescribeClusterResponse) -> dict[str, Any]:
 def table_kind(info: TableInfo) -> str:
     """Return ``log`` or ``pk``."""
     return "log" if info.is_log_table else "pk"
-
-
-def now_ms() -> int:
-    """Return the time here, epoch milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.display import short
-from fluss_lab.explorer.explorer_answers import Answer, cut_to_size
+from fluss_lab.explorer.explorer_answers import Answer, cut_to_size, now_ms
 from fluss_lab.explorer.explorer_requests import TieringRequest
 from fluss_lab.explorer.screens.shown_tables import ShownTables
 from fluss_lab.explorer.texts import code_lines
@@ -49,9 +48,9 @@ class TieringAnswers:
         if not info.descriptor.lake_enabled:
             return {"enabled": False, "todo": code_lines.lake_code(path)[-1], "code": code_lines.buckets_code(path)}
         state = tiering_states(self._tables.lab.connection, f"show {path}").get(str(path))
-        table, now_ms = self._tables.table(info), time.time_ns() // 1_000_000
+        table, at_ms = self._tables.table(info), now_ms()
         samples = [[parse_moment(row["time"]), str(row["records"]), row["lag_ms"]] for row in table.lag_history()]
-        before = [each for each in samples if each[0] < now_ms - LAG_MS][-1:]
+        before = [each for each in samples if each[0] < at_ms - LAG_MS][-1:]
         rounds = list(table.rounds())[-ROUNDS_MAX:][::-1]
         answer: Answer = {
             "enabled": True,
@@ -59,10 +58,10 @@ class TieringAnswers:
             "epoch": None if state is None else state.tiering_epoch,
             "due_ms": state.due_time if state is not None and state.HasField("due_time") else None,
             "freshness_ms": DATALAKE_FRESHNESS.of(info.descriptor.properties),
-            "lag": before + [each for each in samples if each[0] >= now_ms - LAG_MS],
+            "lag": before + [each for each in samples if each[0] >= at_ms - LAG_MS],
             "trouble": None if state is None else self._trouble(state),
             "code": code_lines.rounds_code(path),
-            "now_ms": now_ms,
+            "now_ms": at_ms,
         }
         return cut_to_size(
             lambda length: answer | {"rounds": [self._round(row, length) for row in rounds]}, _ERROR_LENGTH_MAX

@@ -416,7 +416,7 @@ def _check_offsets(source: TableSource, state: TableState, given: Mapping[Any, A
 
 def _unknown_bucket_error(info: TableInfo, name: Any, key: Any) -> BucketNotFoundError:
     is_partitioned, count = bool(info.descriptor.partitioned_by), info.descriptor.buckets
-    if _is_key(key) and (key[0] is not None) == is_partitioned and 0 <= key[1] < count:
+    if is_partitioned and _is_key(key) and key[0] is not None and 0 <= key[1] < count:
         return BucketNotFoundError(
             f"table {info.path}: no bucket {bucket_text(key)}: there is no partition {key[0]!r}, or it was dropped, and the lake has no "
             "record of this bucket; leave it out"

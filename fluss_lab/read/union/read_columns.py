@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -84,9 +84,7 @@ def with_columns_at(source: TableSource, point: ReadPoint) -> TableSource:
     info = source.info
     if point.schema_id == info.schema_id:
         return source
-    schema = source.connection.schema(info, point.schema_id)
-    descriptor = replace(info.descriptor, schema=schema)
-    return source.with_info(replace(info, schema_id=point.schema_id, descriptor=descriptor))
+    return source.with_info(info.with_schema(point.schema_id, source.connection.schema(info, point.schema_id)))
 
 
 def make_columns(schema: Schema, names: Sequence[str] | None, with_source: bool = False) -> Columns:

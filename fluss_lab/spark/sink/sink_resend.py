@@ -378,8 +378,7 @@ def _as_staged(connection: Connection, info: TableInfo, schema_id: int) -> Table
     """Return the table with the columns that staged rows have."""
     if schema_id == info.schema_id:
         return info
-    schema = connection.schema(info, schema_id)
-    return replace(info, schema_id=schema_id, descriptor=replace(info.descriptor, schema=schema))
+    return info.with_schema(schema_id, connection.schema(info, schema_id))
 
 
 def _rows_of(each: IntentBucket) -> list[int]:

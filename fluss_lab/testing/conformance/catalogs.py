@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -34,7 +33,7 @@ from fluss_lab.testing.conformance.kit import (
 def alter(info: TableInfo, **added: str) -> TableInfo:
     """Return a table with columns added at its end."""
     schema = with_columns(info.schema, [(name, DataType.parse(text), None) for name, text in added.items()])
-    return replace(info, schema_id=info.schema_id + 1, descriptor=replace(info.descriptor, schema=schema))
+    return info.with_schema(info.schema_id + 1, schema)
 
 
 class CatalogConformance(LakeFormat):

@@ -16,7 +16,7 @@ from fluss_lab.errors import TableNotFoundError
 from fluss_lab.model import TablePath
 from fluss_lab.model.times import format_size, zone_text
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.workbench.cards.table_facts import TableFacts, table_facts
+from fluss_lab.workbench.cards.table_facts import TableFacts, states_by_path, table_facts
 
 #: A person looks at a card, and does not wait for it: tables beyond are not asked.
 _LOOK_S: Final = 1.0
@@ -74,9 +74,7 @@ def _look(
     connection: Connection, paths: Sequence[TablePath], described: pb.DescribeClusterResponse
 ) -> list[TableFacts | str]:
     """Return the facts of each table, as many as there is time for; of others, why not."""
-    states = {
-        f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in described.tiering_states
-    }
+    states = states_by_path(described)
     deadline_s = time.monotonic() + _LOOK_S
     found: list[TableFacts | str] = []
     # Those whose last round failed are asked whatever the time: the coordinator names them.

@@ -159,4 +159,9 @@ def tiering_states(connection: Connection, what: str) -> dict[str, pb.PbTieringS
     """
     coordinator = connection.coordinator(connection.attempts(what, 0))
     described = coordinator.describe_cluster(pb.DescribeClusterRequest())
+    return states_by_path(described)
+
+
+def states_by_path(described: pb.DescribeClusterResponse) -> dict[str, pb.PbTieringState]:
+    """Return how the coordinator says that each table is tiered, by path."""
     return {f"{each.table_path.database_name}.{each.table_path.table_name}": each for each in described.tiering_states}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.lake import FetchContext
+from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import TableInfo
 from fluss_lab.testing.conformance.keyed.keyed_history import KeyedHistory
 from fluss_lab.testing.conformance.kit import COLUMNS, LakeFormat, LakeKit, LakeWrite
@@ -33,6 +36,24 @@ class KeyedChecks(LakeFormat):
             columns = {**COLUMNS, "p": "string"}
             return kit.table(columns, primary_key=["id", "p"], partitioned_by=["p"], buckets=buckets)
         return kit.table(COLUMNS, primary_key=["id"], buckets=buckets)
+
+    def tier_snapshot_and_log(
+        self, kit: LakeKit, history: KeyedHistory, rng: random.Random, after: int
+    ) -> tuple[int, int]:
+        """Commit a first round from a key-value snapshot and the log behind it; return the replay start and the lake's snapshot.
+
+        Args:
+            history: Goes on by 60 changes, which the snapshot has, and by `after` more.
+        """
+        history.go_on(rng, 60)
+        start = history.end
+        history.go_on(rng, after)
+        splits = [
+            kit.write(history.info, history.snapshot(start), alone=False),
+            kit.write(history.info, history.records(start, history.end), alone=False),
+        ]
+        starts = json.dumps([{"bucket": 0, "offset": start}])
+        return start, kit.commit(history.info, *splits, **{REPLAY_START_KEY: starts})
 
     def check_state(self, kit: LakeKit, histories: Sequence[KeyedHistory], ends: Sequence[int] | None = None) -> None:
         """Assert that the lake holds exactly the rows that the histories leave."""

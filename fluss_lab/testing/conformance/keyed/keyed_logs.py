@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,6 @@ import pytest
 
 from fluss_lab.errors import CorruptDataError, InvalidTimestampError, LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import FetchContext, FlussLogSource, LookupContext
-from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import PartitionInfo
 from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
@@ -104,15 +102,7 @@ class KeyedLogConformance(KeyedChecks):
         """Rows of a key-value snapshot are state: what was before it is out of range, and no time leads there."""
         info = self.keyed_table(logged)
         history = KeyedHistory(info)
-        history.go_on(rng, 60)
-        start = history.end
-        history.go_on(rng, 30)
-        splits = [
-            logged.write(info, history.snapshot(start), alone=False),
-            logged.write(info, history.records(start, history.end), alone=False),
-        ]
-        first = {REPLAY_START_KEY: json.dumps([{"bucket": 0, "offset": start}])}
-        snapshot = logged.commit(info, *splits, **first)
+        start, snapshot = self.tier_snapshot_and_log(logged, history, rng, after=30)
         source = logged.log_source(info)
         self.check_ranges(source, history, snapshot, history.end, rng, start)
         for begin in (0, start - 1):

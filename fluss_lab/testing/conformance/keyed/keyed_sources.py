@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import SupportsMaintenance, splits_from_json, splits_to_json
-from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY, REPLAY_START_KEY
+from fluss_lab.lake.snapshot_summary import BUCKET_OFFSET_KEY, COMMIT_ID_KEY
 from fluss_lab.model import TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.testing.conformance.catalogs import alter
@@ -211,15 +211,7 @@ class KeyedSourceConformance(KeyedChecks):
         """Of a bucket that was first tiered from a key-value snapshot nothing earlier is known; at its start all is."""
         info = self.keyed_table(keyed, buckets=1)
         history = KeyedHistory(info)
-        history.go_on(rng, 60)
-        start = history.end
-        history.go_on(rng, 20)
-        splits = [
-            keyed.write(info, history.snapshot(start), alone=False),
-            keyed.write(info, history.records(start, history.end), alone=False),
-        ]
-        starts = json.dumps([{"bucket": 0, "offset": start}])
-        snapshot = keyed.commit(info, *splits, **{REPLAY_START_KEY: starts})
+        start, snapshot = self.tier_snapshot_and_log(keyed, history, rng, after=20)
         for stop in (start, start + 7, history.end, history.end + 1):
             self.check_read(keyed, [history], snapshot, {(None, 0): stop})
         self.check_read(keyed, [history], snapshot, {(None, 0): 0})

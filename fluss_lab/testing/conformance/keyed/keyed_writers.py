@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
 from decimal import Decimal
 from typing import Any
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from fluss_lab.errors import CommitConflictError
-from fluss_lab.lake.snapshot_summary import REPLAY_START_KEY
 from fluss_lab.model import ChangeType
 from fluss_lab.testing.conformance.catalogs import alter
 from fluss_lab.testing.conformance.keyed.keyed_checks import KeyedChecks
@@ -149,15 +147,7 @@ class KeyedWriterConformance(KeyedChecks):
         """Rows of a key-value snapshot, with gaps between their offsets, then the log from there, in one round."""
         info = self.keyed_table(keyed)
         history = KeyedHistory(info)
-        history.go_on(rng, 60)
-        snapshot_end = history.end
-        history.go_on(rng, 30)
-        splits = [
-            keyed.write(info, history.snapshot(snapshot_end), alone=False),
-            keyed.write(info, history.records(snapshot_end, history.end), alone=False),
-        ]
-        start = json.dumps([{"bucket": 0, "offset": snapshot_end}])
-        keyed.commit(info, *splits, **{REPLAY_START_KEY: start})
+        snapshot_end, _ = self.tier_snapshot_and_log(keyed, history, rng, after=30)
         self.check_state(keyed, [history])
         cut = history.end
         history.go_on(rng, 30)
