@@ -283,24 +283,30 @@ class DropPartitionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec", "lost_at_time")
+    __slots__ = ("table_path", "partial_partition_spec", "lost_at_time", "lossy_drops_from")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     LOST_AT_TIME_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_DROPS_FROM_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
     lost_at_time: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ...) -> None: ...
+    lossy_drops_from: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ..., lossy_drops_from: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info", "lost_partitions", "table_id")
+    __slots__ = ("partitions_info", "lost_partitions", "table_id", "lossy_drops", "newest_lossy_drop")
     PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
     LOST_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_DROPS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_LOSSY_DROP_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
     lost_partitions: _containers.RepeatedCompositeFieldContainer[PbLostPartition]
     table_id: int
-    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., lost_partitions: _Optional[_Iterable[_Union[PbLostPartition, _Mapping]]] = ..., table_id: _Optional[int] = ...) -> None: ...
+    lossy_drops: _containers.RepeatedCompositeFieldContainer[PbLossyDrop]
+    newest_lossy_drop: int
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., lost_partitions: _Optional[_Iterable[_Union[PbLostPartition, _Mapping]]] = ..., table_id: _Optional[int] = ..., lossy_drops: _Optional[_Iterable[_Union[PbLossyDrop, _Mapping]]] = ..., newest_lossy_drop: _Optional[int] = ...) -> None: ...
 
 class PbLostPartition(_message.Message):
     __slots__ = ("partition_name", "dropped_time")
@@ -309,6 +315,30 @@ class PbLostPartition(_message.Message):
     partition_name: str
     dropped_time: int
     def __init__(self, partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ...) -> None: ...
+
+class PbLossyDrop(_message.Message):
+    __slots__ = ("number", "partition_id", "partition_name", "dropped_time", "lost_ranges")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_TIME_FIELD_NUMBER: _ClassVar[int]
+    LOST_RANGES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    partition_id: int
+    partition_name: str
+    dropped_time: int
+    lost_ranges: _containers.RepeatedCompositeFieldContainer[PbLostRange]
+    def __init__(self, number: _Optional[int] = ..., partition_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ..., lost_ranges: _Optional[_Iterable[_Union[PbLostRange, _Mapping]]] = ...) -> None: ...
+
+class PbLostRange(_message.Message):
+    __slots__ = ("bucket_id", "start_offset", "stop_offset")
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    bucket_id: int
+    start_offset: int
+    stop_offset: int
+    def __init__(self, bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ...) -> None: ...
 
 class MetadataRequest(_message.Message):
     __slots__ = ("table_path", "partitions_path", "partitions_id")

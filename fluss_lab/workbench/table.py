@@ -459,7 +459,7 @@ class Table:
             columns: Only these of the user's columns.
             max_rows_per_trigger: At most so many records in a batch, taken from all buckets evenly.
             fail_on_data_loss: Whether a query ends with an error when records that it has not read are held nowhere any
-                more; else it goes on from the first that is held, with a warning.
+                more, expired or dropped with their partition; else it goes on from the first that is held, with a warning.
 
         Raises:
             InvalidRequestError, InvalidTimestampError: A start that is none.

@@ -61,8 +61,8 @@ RETENTION = (
     ),
     Mutant(
         "seal_of_a_server_that_was_started_again_trusted", "P1", DEPARTURES,
-        "self._tablets.terms() != terms",
-        "self._tablets.terms() is terms",
+        "if not discard and self._tablets.terms() != terms",
+        "if not discard and self._tablets.terms() is terms",
         (f"{IN_DEPARTURES}::test_a_server_that_was_started_again_in_between_has_no_seal",),
     ),
     Mutant(
@@ -84,9 +84,9 @@ RETENTION = (
         (f"{IN_DROPPED}::test_as_of_between_the_end_of_the_lake_and_the_drop_is_refused",),
     ),
     Mutant(
-        "partition_dropped_from_the_lake_not_noted", "P4", PARTITIONS,
-        "                self._losses.note(PartitionLoss(info.table_id, found.info, found.created_ms, until_ms))\n",
-        "",
+        "partition_dropped_from_the_lake_not_noted", "P4", DEPARTURES,
+        "            yield AllowedDrop(_pass, partition.created_ms, partial(",
+        "            yield AllowedDrop(_pass, None, partial(",
         (f"{IN_DROPPED}::test_as_of_before_a_partition_went_from_the_lake_too",),
     ),
     Mutant(
@@ -166,5 +166,35 @@ RETENTION = (
         "        if kept := lake_partitions(self._connection, self._info, names - known.keys()):\n",
         "        if kept := lake_partitions(self._connection, self._info, set()):\n",
         (f"{IN_DROPPED}::test_rows_that_only_the_lake_has_are_not_looked_up_as_absent",),
+    ),
+    Mutant(
+        "records_lost_with_a_partition_not_remembered", "P4", PARTITIONS,
+        "                if lost := allowed.lost():\n",
+        "                if (lost := allowed.lost()) and discard:\n",
+        (f"{IN_DEPARTURES}::test_the_records_of_a_partition_without_a_lake_are_lost_with_it",),
+    ),
+    Mutant(
+        "bucket_not_closed_where_it_ends", "P4", DEPARTURES,
+        "            found, tried = self._tablets.seal(group, ends, number), ends\n",
+        "            found = tried = ends\n",
+        (f"{IN_DEPARTURES}::test_no_append_comes_between_the_ends_and_a_drop_that_loses_records",),
+    ),
+    Mutant(
+        "bucket_of_a_lossy_drop_stays_closed", "P9", DEPARTURES,
+        "            self._tablets.unseal(group, number)\n            raise\n\n    def _seal_here",
+        "            raise\n\n    def _seal_here",
+        (f"{IN_DEPARTURES}::test_no_append_comes_between_the_ends_and_a_drop_that_loses_records[True-lake]",),
+    ),
+    Mutant(
+        "bucket_of_discarded_records_stays_closed", "P9", DEPARTURES,
+        "            if discard or not found or sealed:\n",
+        "            if not found or sealed:\n",
+        (f"{IN_DEPARTURES}::test_no_append_comes_between_the_ends_and_a_drop_that_loses_records[True-discard]",),
+    ),
+    Mutant(
+        "ends_of_a_server_without_its_seal_believed", "P4", DEPARTURES,
+        "        if self._tablets.terms() != terms:\n            ends =",
+        "        if False:\n            ends =",
+        (f"{IN_DEPARTURES}::test_what_a_server_without_its_seal_has_taken_is_not_known",),
     ),
 )  # fmt: skip

@@ -57,8 +57,8 @@ SOURCE = (
         "streams_take_old_partitions_for_new",
         "P4",
         OFFSETS,
-        "return bucket.partition_id is not None and bucket.partition_id > self.newest_partition",
-        "return bucket.partition_id is not None",
+        "is_new = bucket.partition_id is not None and bucket.partition_id > self.newest_partition",
+        "is_new = bucket.partition_id is not None",
         (f"{IN_SOURCE}::test_buckets_that_offsets_leave_out_are_never_read_and_new_partitions_are",),
     ),
     Mutant(
@@ -121,6 +121,31 @@ SOURCE = (
         "end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))",
         "end = each.end",
         (f"{IN_SOURCE}::test_available_now_ends_at_what_there_was",),
+    ),
+    Mutant(
+        "records_lost_with_their_partition_go_unnoticed",
+        "P4",
+        STREAM,
+        "        self._loss.report_drops(found.lost, start)\n",
+        "",
+        (f"{IN_STREAM_LOSSES}::test_records_that_go_with_their_partition_end_a_stream_unless_they_may_be_lost",),
+    ),
+    Mutant(
+        "read_records_of_a_dropped_partition_said_to_be_lost",
+        "P4",
+        "fluss_lab/read/changelog/data_loss.py",
+        " or (each.stop is not None and each.stop <= begin)",
+        "",
+        (f"{IN_STREAM_LOSSES}::test_a_partition_made_again_is_another_one",),
+    ),
+    Mutant(
+        "losses_hidden_by_a_first_offset_asked_for_again",
+        "P4",
+        STREAM,
+        "            return lossy_drops(self._source.connection, self._source.info, 0).newest\n",
+        "            self._drops_seen = lossy_drops(self._source.connection, self._source.info, 0).newest\n"
+        "            return self._drops_seen\n",
+        (f"{IN_STREAM_LOSSES}::test_a_loss_is_not_forgotten_where_the_first_offset_is_asked_for_again",),
     ),
     Mutant(
         "lost_records_go_unnoticed",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from fluss_lab.client.cluster.lossy_drops import LostRecords
 from fluss_lab.errors import LakeSnapshotNotFoundError, OffsetOutOfRangeError
 from fluss_lab.model import TableBucket
+from fluss_lab.model.times import format_moment
 from fluss_lab.read.changelog.offset_ranges import LogRange
+from fluss_lab.read.changelog.stream_offsets import StreamOffset
 from fluss_lab.read.moment.log_retention import log_starts
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
 
@@ -66,7 +69,24 @@ class DataLoss:
                 found.append(replace(each, start=low))
         return found
 
-    def report(self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str) -> None:
+    def report_drops(self, drops: Iterable[LostRecords], start: StreamOffset) -> None:
+        """Report those records lost with dropped partitions that a stream has not read.
+
+        Args:
+            drops: What was lost, since the stream last looked.
+            start: Where the stream is.
+
+        Raises:
+            OffsetOutOfRangeError: There are such, and that fails the stream.
+        """
+        for each in drops:
+            begin = start.begin(each.bucket)
+            if begin is None or (each.stop is not None and each.stop <= begin):
+                continue
+            why = f"its partition was dropped at {format_moment(each.dropped_ms)}"
+            self.report(each.bucket, each.partition, max(begin, each.start), each.stop, why)
+
+    def report(self, bucket: TableBucket, partition: str | None, start: int, stop: int | None, why: str) -> None:
         """Raise that records of a bucket are lost, or note it where the stream goes on.
 
         Raises:
@@ -78,12 +98,13 @@ class DataLoss:
         log.warning("%s; continuing without them", error)
 
     def error(
-        self, bucket: TableBucket, partition: str | None, start: int, stop: int, why: str
+        self, bucket: TableBucket, partition: str | None, start: int, stop: int | None, why: str
     ) -> OffsetOutOfRangeError:
-        """Return what says that records ``[start, stop)`` of a bucket are lost."""
+        """Return what says that records ``[start, stop)`` of a bucket are lost, or those from `start` on."""
         where = f"bucket {bucket.bucket}" if partition is None else f"partition {partition!r}, bucket {bucket.bucket}"
+        offsets = f"from {start} on, how many is not known," if stop is None else f"[{start}, {stop})"
         return OffsetOutOfRangeError(
-            f"stream of table {self._source.info.path}, {where}: records with offsets [{start}, {stop}) are no longer available: {why}. "
+            f"stream of table {self._source.info.path}, {where}: records with offsets {offsets} are no longer available: {why}. "
             "To continue without them set failOnDataLoss=false, or start a new stream"
         )
 

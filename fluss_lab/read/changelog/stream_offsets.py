@@ -31,6 +31,9 @@ class StreamOffset:
             release wrote the offset.
         origin: The offsets at which the stream began: of where it begins, and of its first batch's end. Spark keeps where batches
             end, and asks anew where the first one starts. None: it has got on since, or an older release wrote the offset.
+        lossy_drops: The number of the table's newest drop of a partition by which records were lost: of those up to it the
+            stream's records were read, or their loss was reported. None: there are no partitions, or an older release
+            wrote the offset.
     """
 
     table: str
@@ -40,6 +43,7 @@ class StreamOffset:
     newest_partition: int = NO_PARTITION
     created_ms: int | None = None
     origin: Mapping[TableBucket, int] | None = None
+    lossy_drops: int | None = None
 
     @property
     def is_origin(self) -> bool:
@@ -50,9 +54,10 @@ class StreamOffset:
         """Return the name of a bucket's partition; None without partitions."""
         return None if bucket.partition_id is None else self.partitions[bucket.partition_id]
 
-    def is_new(self, bucket: TableBucket) -> bool:
-        """Return whether a bucket that is not listed is of a partition made since."""
-        return bucket.partition_id is not None and bucket.partition_id > self.newest_partition
+    def begin(self, bucket: TableBucket) -> int | None:
+        """Return the offset of the next record of a bucket: of one of a partition made since, 0; None: it is not read."""
+        is_new = bucket.partition_id is not None and bucket.partition_id > self.newest_partition
+        return self.offsets.get(bucket, 0 if is_new else None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object; equal offsets give equal texts."""
@@ -65,6 +70,8 @@ class StreamOffset:
         if self.origin is not None:
             # By partition, bucket and offset: an older release, which does not know of it, reads the rest as ever.
             value["origin"] = [[each.partition_id, each.bucket, offset] for each, offset in _ascending(self.origin)]
+        if self.lossy_drops is not None:
+            value["lossy_drops"] = self.lossy_drops
         if self.newest_partition == NO_PARTITION and not self.partitions:
             return value | {"offsets": {str(each.bucket): offset for each, offset in _ascending(self.offsets)}}
         value |= {"newest_partition": self.newest_partition, "partitions": {}}
@@ -103,7 +110,8 @@ class StreamOffset:
             origin = None if value.get("origin") is None else _origin(table_id, value["origin"])
             newest = int(value.get("newest_partition", NO_PARTITION))
             made = None if value.get("created_ms") is None else int(value["created_ms"])
-            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made, origin)
+            drops = None if value.get("lossy_drops") is None else int(value["lossy_drops"])
+            return StreamOffset(str(value["table"]), table_id, offsets, partitions, newest, made, origin, drops)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidRequestError(f"not the offset of a stream ({error!r}): {str(value)[:200]}") from error
 

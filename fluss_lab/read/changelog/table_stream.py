@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
+from fluss_lab.client.cluster.lossy_drops import lossy_drops
 from fluss_lab.client.log.range_reader import wait_for_records
 from fluss_lab.errors import (
     InvalidRequestError,
@@ -51,6 +52,8 @@ class TableStream:
         self._source = source
         self._loss = DataLoss(source, lambda: self._look(None), fails=fail_on_data_loss)
         self._seen: TableState | None = None
+        #: The number of the newest drop of a partition whose losses were reported.
+        self._drops_seen: int | None = None
         self._pinned: Mapping[TableBucket, int] | None = None
 
     # -- offsets ------------------------------------------------------------------------------------------------------
@@ -65,9 +68,11 @@ class TableStream:
             OffsetOutOfRangeError: Offsets given are held nowhere any more, or are not written yet.
             InvalidRequestError: A start that is none.
         """
+        # First: what a drop after that loses, the stream does not get.
+        drops = self._newest_drop(None)
         state, starts = resolve_starts(self._source, start)
         named = {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
-        return self._offset(state, named, NO_PARTITION, named)
+        return self._offset(state, named, NO_PARTITION, named, drops)
 
     @property
     def pinned(self) -> bool:
@@ -94,7 +99,7 @@ class TableStream:
         if self._seen is None or start is None:
             return None
         ends = {bucket: offset for bucket, (_, offset) in self._reach(start, self._seen).items()}
-        return self._offset(self._seen, ends, start.newest_partition, _origin_behind(start))
+        return self._offset(self._seen, ends, start.newest_partition, _origin_behind(start), start.lossy_drops)
 
     def latest(self, start: StreamOffset, rows_max: int | None = None, rows_min: int = 0) -> StreamOffset:
         """Return the end of the next batch: `start` when there is none.
@@ -108,9 +113,12 @@ class TableStream:
 
         Raises:
             TableNotFoundError: The table was dropped; also when another one has its path now.
-            OffsetOutOfRangeError: Records that the stream has read already are gone from a bucket's end.
+            OffsetOutOfRangeError: Records that the stream has read already are gone from a bucket's end, or those that it has not
+                read with their partition, and that fails the stream.
         """
         state = self._look(start)
+        # Then: of a partition that is dropped in between there is an end here, and a loss next time.
+        drops = self._newest_drop(start)
         reach = self._reach(start, state)
         buckets = sorted(reach, key=lambda each: (each.partition_id or 0, each.bucket))
         backlogs = [reach[bucket][1] - reach[bucket][0] for bucket in buckets]
@@ -120,9 +128,10 @@ class TableStream:
         if rows_max is not None and rows_max < total:
             backlogs = admit(backlogs, rows_max, sum(start.offsets.values()))
         ends = {bucket: reach[bucket][0] + given for bucket, given in zip(buckets, backlogs, strict=True)}
-        end = self._offset(state, ends, start.newest_partition, _origin_behind(start))
+        end = self._offset(state, ends, start.newest_partition, _origin_behind(start), drops)
         # One of an older release, or of a first batch without records, is not a batch of its own.
-        return start if replace(end, created_ms=start.created_ms, origin=start.origin) == start else end
+        same = replace(end, created_ms=start.created_ms, origin=start.origin, lossy_drops=start.lossy_drops)
+        return start if same == start else end
 
     def _look(self, start: StreamOffset | None) -> TableState:
         """Return the table as it is now, if it still is the stream's."""
@@ -144,15 +153,33 @@ class TableStream:
         self._seen = source.look()
         return self._seen
 
+    def _newest_drop(self, start: StreamOffset | None) -> int | None:
+        """Return the number of the newest drop of a partition by which records were lost; None where there are none.
+
+        Args:
+            start: Where the stream is: what it has not read of those that were lost since is reported; None: it begins.
+
+        Raises:
+            OffsetOutOfRangeError: There are such, and that fails the stream.
+        """
+        if not self._source.info.descriptor.partitioned_by:
+            return None
+        if start is None:
+            return lossy_drops(self._source.connection, self._source.info, 0).newest
+        known = [each for each in (start.lossy_drops, self._drops_seen) if each is not None]
+        found = lossy_drops(self._source.connection, self._source.info, max(known) + 1 if known else 0)
+        self._loss.report_drops(found.lost, start)
+        self._drops_seen = found.newest
+        return found.newest
+
     def _reach(self, start: StreamOffset, state: TableState) -> dict[TableBucket, tuple[int, int]]:
         """Return, for each bucket that continues, where the stream is and how far it could go."""
         reach: dict[TableBucket, tuple[int, int]] = {}
         for each in state.buckets:
-            begin = start.offsets.get(each.bucket)
-            if begin is None:
-                if not start.is_new(each.bucket) or (self._pinned is not None and each.bucket not in self._pinned):
-                    continue
-                begin = 0
+            begin = start.begin(each.bucket)
+            is_pinned_out = self._pinned is not None and each.bucket not in self._pinned
+            if begin is None or (is_pinned_out and each.bucket not in start.offsets):
+                continue
             end = each.end if self._pinned is None else min(each.end, self._pinned.get(each.bucket, begin))
             if each.end < begin and not each.is_dropped:
                 self._loss.report(each.bucket, each.partition, each.end, begin, "the bucket's log ends before them")
@@ -167,6 +194,7 @@ class TableStream:
         offsets: Mapping[TableBucket, int],
         newest: int,
         origin: Mapping[TableBucket, int] | None,
+        drops: int | None,
     ) -> StreamOffset:
         names = {each.bucket.partition_id: each.partition for each in state.buckets}
         partitions = {bucket.partition_id for bucket in offsets if bucket.partition_id is not None}
@@ -177,6 +205,7 @@ class TableStream:
         return StreamOffset(
             str(info.path), info.table_id, offsets,
             {number: names[number] or "" for number in sorted(partitions)}, max([newest, *known]), info.created_ms, origin,
+            drops,
         )  # fmt: skip
 
     # -- batches ------------------------------------------------------------------------------------------------------

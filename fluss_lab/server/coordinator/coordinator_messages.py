@@ -22,7 +22,7 @@ from fluss_lab.model.schema import NewColumn
 from fluss_lab.model.types import DataType
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import path_message
-from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, PartitionLoss
+from fluss_lab.server.coordinator.ddl.partition_records import KeptPartition, LossyDrop, LossyDrops, PartitionLoss
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup
 from fluss_lab.server.coordinator.tiering.lake_snapshots import PartitionBucket, TieredOffset, TieredSnapshot
 from fluss_lab.server.coordinator.tiering.table_tiering import TableTiering
@@ -79,15 +79,34 @@ def partition_message(info: TableInfo, partition: PartitionInfo) -> pb.PbPartiti
 
 
 def partitions_message(
-    info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[PartitionLoss]
+    info: TableInfo, found: Iterable[PartitionInfo], lost: Iterable[PartitionLoss], drops: LossyDrops
 ) -> pb.ListPartitionInfosResponse:
-    """Return a table's partitions, and the dropped partitions whose rows are no longer available, as a message."""
+    """Return a table's partitions, and what drops of partitions have lost, as a message.
+
+    Args:
+        lost: The dropped partitions whose rows are no longer available at the time asked for.
+        drops: The drops asked for.
+    """
     return pb.ListPartitionInfosResponse(
         partitions_info=[partition_message(info, each) for each in found],
         lost_partitions=[
             pb.PbLostPartition(partition_name=each.partition.name, dropped_time=each.until_ms) for each in lost
         ],
         table_id=info.table_id,
+        newest_lossy_drop=drops.newest,
+        lossy_drops=[_drop_message(each) for each in drops.wanted],
+    )
+
+
+def _drop_message(drop: LossyDrop) -> pb.PbLossyDrop:
+    return pb.PbLossyDrop(
+        number=drop.number,
+        partition_id=drop.partition.partition_id,
+        partition_name=drop.partition.name,
+        dropped_time=drop.dropped_ms,
+        lost_ranges=[
+            pb.PbLostRange(bucket_id=each.bucket, start_offset=each.start, stop_offset=each.stop) for each in drop.lost
+        ],
     )
 
 

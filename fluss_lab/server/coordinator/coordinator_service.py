@@ -294,7 +294,8 @@ class CoordinatorService:
         path = coordinator_messages.path_of(request.table_path)
         info, found = self._partitions.list_partitions(path, wanted)
         lost = self._partitions.losses_at(path, request.lost_at_time) if request.HasField("lost_at_time") else []
-        return coordinator_messages.partitions_message(info, found, lost)
+        drops = self._partitions.lossy_drops(info.table_id, request.lossy_drops_from)
+        return coordinator_messages.partitions_message(info, found, lost, drops)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 

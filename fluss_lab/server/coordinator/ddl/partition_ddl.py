@@ -20,6 +20,7 @@ from fluss_lab.server.coordinator.ddl.partition_drop_check import PartitionDropC
 from fluss_lab.server.coordinator.ddl.partition_records import (
     AutoPartitionMark,
     AutoPartitionMarks,
+    LossyDrops,
     PartitionLoss,
     PartitionLosses,
 )
@@ -221,17 +222,14 @@ class PartitionDdl:
     def _drop_transaction(self, info: TableInfo, found: Partition, *, drop_lake: bool, discard: bool) -> Iterator[None]:
         """Run the block in a transaction that drops a partition, if allowed; note the records lost with it."""
         until_ms = self._clock.now_ms()
-        if found.dropped_ms is not None or drop_lake or not self._drop_check.is_guarded(info, found):
-            with self._store.write():
-                self._losses.note(PartitionLoss(info.table_id, found.info, found.created_ms, until_ms))
-                yield
-            return
-        with self._drop_check.seal(info, found, discard=discard) as allowed:
+        with self._drop_check.seal(info, found, discard=discard, drop_lake=drop_lake) as allowed:
             failpoint("coordinator.drop.closed")
             with self._store.write():
                 allowed.check()
                 if allowed.lost_from_ms is not None:
                     self._losses.note(PartitionLoss(info.table_id, found.info, allowed.lost_from_ms, until_ms))
+                if lost := allowed.lost():
+                    self._losses.note_drop(info.table_id, found.info, lost, until_ms)
                 yield
 
     @property
@@ -242,6 +240,10 @@ class PartitionDdl:
     def losses_at(self, path: TablePath, time_ms: int) -> list[PartitionLoss]:
         """Return the dropped partitions of which the table as of a time had rows that are no longer available."""
         return self._losses.losses(self._catalog.table(path).table_id, time_ms)
+
+    def lossy_drops(self, table_id: int, first: int) -> LossyDrops:
+        """Return a table's drops by which records were lost: those of a number and above; of 0 only the newest's number."""
+        return self._losses.drops(table_id, first)
 
     def list_partitions(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
         """Return a table and its partitions, by id; those that match a partial spec.

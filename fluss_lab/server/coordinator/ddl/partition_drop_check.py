@@ -1,7 +1,7 @@
 """The check before a partition is dropped: the lake holds every record of it, or its records may be lost.
 
 The lake's offsets are compared with the ends of the buckets while these are sealed against writes, until the drop is durable:
-no record can arrive in between.
+no record can arrive in between. A drop that may lose records seals them too, where that can be done: so which ones it loses is known.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from fluss_lab.errors import CorruptDataError, FlussError, UnavailableError, UntieredRecordsError
 from fluss_lab.model import TableInfo
+from fluss_lab.server.coordinator.ddl.partition_records import LostRange
 from fluss_lab.server.coordinator.metadata.table_catalog import BucketGroup, Partition
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger, TieredOffset
 
 #: Buckets that an error text names, at most.
 _NAMED_MAX: Final = 5
+#: How often it is tried to seal a bucket where it ends, while others write to it.
+_SEALS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,12 @@ class AllowedDrop:
         check: Call it in the transaction of the drop: raises `UnavailableError` if a tablet server has lost its
             seal by a restart.
         lost_from_ms: The table as of this time or later, up to the drop, is no longer available; None: nothing is lost.
+        lost: Returns the records that are lost. Call it there too.
     """
 
     check: Callable[[], None]
     lost_from_ms: int | None
+    lost: Callable[[], tuple[LostRange, ...]]
 
 
 class PartitionDropCheck:
@@ -59,17 +65,24 @@ class PartitionDropCheck:
         return self._ledger.partition_offsets(info.table_id, partition.info.partition_id)
 
     @contextmanager
-    def seal(self, info: TableInfo, partition: Partition, *, discard: bool = False) -> Iterator[AllowedDrop]:
+    def seal(
+        self, info: TableInfo, partition: Partition, *, discard: bool = False, drop_lake: bool = False
+    ) -> Iterator[AllowedDrop]:
         """Seal a partition that the lake holds completely against writes; unseal it if the block raises.
 
         Args:
             discard: Whether it may be dropped although the lake does not hold all of it, or that is not known.
+            drop_lake: Whether it is dropped from the lake too. That, and the drop of one that nothing guards, loses all of it.
 
         Raises:
             UntieredRecordsError: The lake does not hold all of it.
             UnavailableError: A subclass: a bucket's server does not answer where the bucket ends.
             CorruptDataError: A bucket has stopped, so its end is not known; or the lake holds more than the bucket.
         """
+        if drop_lake or not self.is_guarded(info, partition):
+            with self._seal_all(info, partition) as allowed:
+                yield allowed
+            return
         tiered, number, terms = self.tiered_offsets(info, partition), next(self._numbers), self._tablets.terms()
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
         lake_ends = [tiered[bucket].end if bucket in tiered else 0 for bucket in range(len(group.leaders))]
@@ -89,14 +102,67 @@ class PartitionDropCheck:
                 _check_ends(where, lake_ends, found)
             lost = [bucket for bucket, end in enumerate(lake_ends) if found[bucket] != end]
             lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
-            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms) if lost else None)
+            ends = self._seal_here(group, found, lake_ends, number) if lost else lake_ends
+            lost_ranges = partial(self._lost_ranges, lake_ends, ends, terms)
+            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms) if lost else None, lost_ranges)
         except BaseException:
-            # Buckets that end elsewhere were not sealed.
-            if not found or any(
-                at == end or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=True)
-            ):
+            # Without `discard`, buckets that end elsewhere were not sealed.
+            sealed = any(at == end or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=False))
+            if discard or not found or sealed:
                 self._tablets.unseal(group, number)
             raise
+
+    @contextmanager
+    def _seal_all(self, info: TableInfo, partition: Partition) -> Iterator[AllowedDrop]:
+        """Seal a partition of which everything is lost, as far as its servers answer; unseal it if the block raises."""
+        number, terms = next(self._numbers), self._tablets.terms()
+        group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
+        if partition.dropped_ms is not None:  # only the lake has it
+            tiered = self.tiered_offsets(info, partition)
+            lost = tuple(LostRange(bucket, 0, tiered[bucket].end) for bucket in sorted(tiered) if tiered[bucket].end)
+            yield AllowedDrop(_pass, partition.created_ms, lambda: lost)
+            return
+        try:
+            begin = [0] * len(group.leaders)
+            ends = self._seal_here(group, self._tablets.seal(group, begin, number), begin, number)
+            yield AllowedDrop(_pass, partition.created_ms, partial(self._lost_ranges, begin, ends, terms))
+        except BaseException:
+            self._tablets.unseal(group, number)
+            raise
+
+    def _seal_here(
+        self, group: BucketGroup, found: Sequence[int | FlussError], tried: Sequence[int], number: int
+    ) -> list[int | None]:
+        """Seal the buckets of a group where they end.
+
+        Args:
+            found: What a seal at `tried` has found.
+
+        Returns:
+            The end of each; None of one that does not say, or that was written to all the time.
+        """
+        for _ in range(_SEALS_MAX):
+            ends = [at if isinstance(at, int) else end for at, end in zip(found, tried, strict=True)]
+            if ends == list(tried):
+                break
+            found, tried = self._tablets.seal(group, ends, number), ends
+        return [at if at == end and isinstance(at, int) else None for at, end in zip(found, tried, strict=True)]
+
+    def _lost_ranges(
+        self, starts: Sequence[int], ends: Sequence[int | None], terms: Mapping[int, int]
+    ) -> tuple[LostRange, ...]:
+        """Return the records between offsets of each bucket; a server that has lost its seal may have taken more."""
+        if self._tablets.terms() != terms:
+            ends = [None] * len(starts)
+        return tuple(
+            LostRange(bucket, start, end)
+            for bucket, (start, end) in enumerate(zip(starts, ends, strict=True))
+            if end is None or end > start
+        )
+
+
+def _pass() -> None:
+    """Hold nothing against a drop that loses everything in any case."""
 
 
 def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[int | FlussError]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fluss_lab.model import PartitionInfo, TablePath
+from fluss_lab.model.json_codec import decode, encode
 from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 
 
@@ -16,6 +19,32 @@ class PartitionLoss:
     partition: PartitionInfo
     from_ms: int
     until_ms: int
+
+
+class LostRange(NamedTuple):
+    """Records of one bucket, ``[start, stop)``, that are held nowhere any more; without a stop, its end is not known."""
+
+    bucket: int
+    start: int
+    stop: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LossyDrop:
+    """The drop of a partition by which records were lost; later ones of a table have larger numbers, from 1 on."""
+
+    number: int
+    partition: PartitionInfo
+    dropped_ms: int
+    lost: tuple[LostRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LossyDrops:
+    """The drops of one table's partitions by which records were lost: the newest one's number (0: none), and those wanted."""
+
+    newest: int
+    wanted: tuple[LossyDrop, ...]
 
 
 class PartitionLosses:
@@ -43,6 +72,37 @@ class PartitionLosses:
         with self._store.read() as db:
             rows = db.execute(query, (table_id, time_ms, time_ms))
             return [PartitionLoss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
+
+    def note_drop(self, table_id: int, partition: PartitionInfo, lost: Sequence[LostRange], now_ms: int) -> None:
+        """Note which records were lost by a drop. Part of the caller's transaction."""
+        values = (table_id, partition.partition_id, partition.name, now_ms, encode(list(lost)).decode(), table_id)
+        with self._store.write() as db:
+            db.execute(
+                "INSERT INTO lossy_drops SELECT ?, coalesce(max(number), 0) + 1, ?, ?, ?, ? FROM lossy_drops WHERE table_id = ?",
+                values,
+            )
+
+    def drops(self, table_id: int, first: int) -> LossyDrops:
+        """Return a table's drops by which records were lost.
+
+        Args:
+            table_id: The table.
+            first: Those of this number and above are wanted; 0: none.
+        """
+        newest = "SELECT coalesce(max(number), 0) FROM lossy_drops WHERE table_id = ?"
+        query = (
+            "SELECT number, partition_id, name, dropped_ms, ranges FROM lossy_drops "
+            "WHERE table_id = ? AND number >= ? ORDER BY 1"
+        )
+        with self._store.read() as db:
+            number = int(db.execute(newest, (table_id,)).fetchone()[0])
+            rows = db.execute(query, (table_id, first)).fetchall() if 0 < first <= number else []
+        return LossyDrops(number, tuple(_lossy_drop(*row) for row in rows))
+
+
+def _lossy_drop(number: int, partition_id: int, name: str, dropped_ms: int, ranges: str) -> LossyDrop:
+    lost = decode(list[LostRange], ranges, f"records lost by the drop of partition {name!r}")
+    return LossyDrop(number, PartitionInfo(partition_id, name), dropped_ms, tuple(lost))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from fluss_lab.server.folder.disk_reserve import ADVICE, DiskReserve
 log = logging.getLogger(__name__)
 
 #: Version of the tables below. A file of a newer one is refused; an older one is brought up by `_MIGRATIONS`.
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 #: Of the lab's folder.
 DATABASE_FILE: Final = "metadata.db"
 #: "flab": distinguishes these files from other SQLite files.
@@ -135,6 +135,15 @@ CREATE TABLE tiering_rounds (
 ) STRICT, WITHOUT ROWID;
 """
 
+#: The drops of partitions by which records were lost, and which: by bucket its offsets ``[start, stop)``, as JSON.
+_LOSSY_DROPS: Final = """
+CREATE TABLE lossy_drops (
+    table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, number INTEGER NOT NULL,
+    partition_id INTEGER NOT NULL, name TEXT NOT NULL, dropped_ms INTEGER NOT NULL, ranges TEXT NOT NULL,
+    PRIMARY KEY (table_id, number)
+) STRICT, WITHOUT ROWID;
+"""
+
 #: From a version to the next: SQL that brings the tables up.
 _MIGRATIONS: Final[dict[int, str]] = {
     0: _TABLES,
@@ -145,6 +154,7 @@ _MIGRATIONS: Final[dict[int, str]] = {
     # The sums are made at the end of every migration.
     5: "",
     6: _TIERING_ROUNDS,
+    7: _LOSSY_DROPS,
 }
 
 

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.slow
 # -- partitions -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dropped_partition_is_read_as_far_as_the_lake_holds_it(make, query):
+def test_a_dropped_partition_is_read_as_far_as_the_lake_holds_it(make, query, caplog):
     table = make()
     table.append_random(random.Random(15), 60, MONTHS)
     table.tier()
     held = dict(table.ends)
     table.append_random(random.Random(16), 30, MONTHS)
-    stream = query(table, maxRowsPerTrigger=5)
+    stream = query(table, maxRowsPerTrigger=5, failOnDataLoss="false")
     stream.step()
     table.drop_partition(MONTHS[0])
     wanted = [
@@ -38,10 +38,104 @@ def test_a_dropped_partition_is_read_as_far_as_the_lake_holds_it(make, query):
         for row in expected(table)
         if row["_partition"] != MONTHS[0] or row["_log_offset"] < held[MONTHS[0], row["_bucket"]]
     ]
-    same(stream.run(), wanted)
+    with caplog.at_level(logging.WARNING):
+        same(stream.run(), wanted)
+    lost = {key: (held[key], end) for key, end in table.ends.items() if key[0] == MONTHS[0] and held[key] < end}
+    for (month, bucket), (start, end) in lost.items():
+        text = f"partition {month!r}, bucket {bucket}: records with offsets [{start}, {end}) are no longer available: its partition was dropped"
+        assert caplog.text.count(text) == 1
+    assert lost
+    assert caplog.text.count("no longer available") == len(lost)
     table.append_random(random.Random(17), 10, MONTHS[1:])
     stream.run()
     assert len(stream.rows) == len(wanted) + 10
+    assert len(query(table).run()) == len(stream.rows)  # one that begins now has lost nothing
+
+
+def drop(table, month, **how):
+    table.connection.admin().drop_partition(table.path, {"month": month}, **how)
+
+
+@pytest.mark.parametrize("how", [{"lake": True}, {"discard_untiered": True}], ids=["lake", "discard"])
+def test_records_that_go_with_their_partition_end_a_stream_unless_they_may_be_lost(make, query, how, caplog):
+    table = make()
+    table.append_random(random.Random(31), 60, MONTHS)
+    strict = query(table)
+    lax = query(table, failOnDataLoss="false")
+    for each in (strict, lax):
+        each.run()
+    read = dict(table.ends)
+    table.append([(100 + number, MONTHS[0], 1, None, None) for number in range(20)])
+    unread = [key for key, end in table.ends.items() if end > read[key]]
+    drop(table, MONTHS[0], **how)
+    for _ in range(2):  # also when it is started again
+        with pytest.raises(OffsetOutOfRangeError, match=rf"{MONTHS[0]}.*its partition was dropped at.*failOnDataLoss"):
+            strict.step()
+        strict.start()
+    with caplog.at_level(logging.WARNING):
+        assert len(lax.run()) == 60
+        lax.start()
+        assert len(lax.run()) == 60
+    # Once for all runs of the query: it is in the checkpoint.
+    assert caplog.text.count("no longer available") == len(unread)
+    table.append([(200, MONTHS[1], 1, None, None)])
+    assert len(lax.run()) == 61
+
+
+def test_a_loss_is_not_forgotten_where_the_first_offset_is_asked_for_again(make, query):
+    """As Spark does when it starts a query again whose first batch is not done."""
+    table = make()
+    table.append_random(random.Random(35), 40, MONTHS)
+    strict = query(table)
+    strict.run()
+    table.append_random(random.Random(36), 20, MONTHS)
+    drop(table, MONTHS[0], discard_untiered=True)
+    strict.reader.initialOffset()
+    with pytest.raises(OffsetOutOfRangeError, match="its partition was dropped at"):
+        strict.step()
+
+
+def test_a_partition_that_comes_and_goes_between_two_batches_ends_a_stream(make, query):
+    table = make()
+    table.append_random(random.Random(32), 20, MONTHS[1:])
+    strict = query(table)
+    strict.run()
+    table.append([(100, "new", 1, None, None)])
+    drop(table, "new", discard_untiered=True)
+    with pytest.raises(OffsetOutOfRangeError, match=r"'new'.*offsets \[0, 1\).*its partition was dropped at"):
+        strict.step()
+
+
+def test_what_was_lost_before_a_stream_began_does_not_end_it(make, query):
+    table = make()
+    table.append_random(random.Random(33), 40, [*MONTHS, "more"])
+    drop(table, MONTHS[0], discard_untiered=True)
+    wanted = [row for row in expected(table) if row["_partition"] != MONTHS[0]]
+    stream = query(table)
+    same(stream.run(), wanted)
+    # Nor one that starts elsewhere and does not read the partition.
+    starts = {(MONTHS[1], bucket): 0 for bucket in range(BUCKETS)}
+    other = query(table, start=json.dumps({f"{month}/{bucket}": at for (month, bucket), at in starts.items()}))
+    drop(table, "more", discard_untiered=True)
+    same(other.run(), [row for row in wanted if row["_partition"] == MONTHS[1]])
+
+
+def test_a_checkpoint_of_a_release_that_knew_of_no_lossy_drops_goes_on(make, query):
+    table = make()
+    table.append_random(random.Random(34), 40, MONTHS)
+    stream = query(table)
+    stream.run()
+    drop(table, MONTHS[0], discard_untiered=True)
+    kept = StreamOffset.from_json(json.loads(stream.offsets[-1]))
+    stream.offsets[-1] = json.dumps(replace(kept, lossy_drops=None).to_json())
+    stream.start()
+    assert len(stream.run()) == 40
+    table.append([(100, MONTHS[1], 1, None, None)])
+    assert len(stream.run()) == 41
+    table.append([(101, MONTHS[1], 1, None, None)])
+    drop(table, MONTHS[1], discard_untiered=True)
+    with pytest.raises(OffsetOutOfRangeError, match="its partition was dropped at"):
+        stream.step()
 
 
 def test_a_partition_made_again_is_another_one(make, query):

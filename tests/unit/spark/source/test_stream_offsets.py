@@ -30,8 +30,20 @@ def parted(offsets, names, newest):
         replace(plain({0: 5}), origin={TableBucket(7, None, 0): 2}),
         replace(parted({(3, 0): 5}, {3: "a"}, 3), origin={TableBucket(7, 3, 0): 2}),
         replace(plain({}), origin={}),
+        replace(parted({(3, 0): 5}, {3: "a"}, 3), lossy_drops=0),
+        replace(parted({(3, 0): 5}, {3: "a"}, 3), lossy_drops=12),
     ],
-    ids=["empty", "plain", "no partition", "partitions", "first", "first of partitions", "first of nothing"],
+    ids=[
+        "empty",
+        "plain",
+        "no partition",
+        "partitions",
+        "first",
+        "first of partitions",
+        "first of nothing",
+        "no lossy drop",
+        "lossy drops",
+    ],
 )
 def test_an_offset_reads_what_it_wrote(offset):
     text = json.dumps(offset.to_json())
@@ -90,7 +102,8 @@ def test_what_is_no_offset_is_refused(value):
 
 def test_only_partitions_made_later_are_new():
     offset = parted({(3, 0): 5}, {3: "a"}, 8)
-    assert offset.is_new(TableBucket(7, 9, 0))
-    assert not offset.is_new(TableBucket(7, 5, 0))
-    assert not plain({0: 1}).is_new(TableBucket(7, None, 1))
-    assert parted({}, {}, NO_PARTITION).is_new(TableBucket(7, 0, 0))
+    assert offset.begin(TableBucket(7, 3, 0)) == 5
+    assert offset.begin(TableBucket(7, 9, 0)) == 0
+    assert offset.begin(TableBucket(7, 5, 0)) is None
+    assert plain({0: 1}).begin(TableBucket(7, None, 1)) is None
+    assert parted({}, {}, NO_PARTITION).begin(TableBucket(7, 0, 0)) == 0

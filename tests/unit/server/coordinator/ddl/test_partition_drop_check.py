@@ -1,11 +1,13 @@
 """Partitions of lake-enabled tables go when the lake holds every record of them, or when their loss was asked for."""
 
+import contextlib
 import re
 import threading
 
 import pytest
 
 from fluss_lab import errors, failpoints
+from fluss_lab.client import Connection
 from fluss_lab.model import TablePath
 from fluss_lab.model.auto_partition import AutoPartition
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -64,6 +66,24 @@ def end_offsets(rig, table_id):
 
 def path():
     return TablePath("d", "t")
+
+
+def losses(rig, first=1):
+    """Return what each drop has lost, as the table's readers are answered: by partition its ranges."""
+    request = pb.ListPartitionInfosRequest(
+        table_path=pb.PbTablePath(database_name="d", table_name="t"), lossy_drops_from=first
+    )
+    answer = rig.coordinator.list_partition_infos(request)
+    found = []
+    for number, drop in enumerate(answer.lossy_drops, first):
+        assert drop.number == number
+        ranges = {
+            each.bucket_id: (each.start_offset, each.stop_offset if each.HasField("stop_offset") else None)
+            for each in drop.lost_ranges
+        }
+        found.append((drop.partition_name, ranges))
+    assert answer.newest_lossy_drop == first - 1 + len(found)
+    return found
 
 
 def metrics_text(rig):
@@ -266,6 +286,130 @@ def test_everything_is_dropped_from_the_lake_too_without_a_question(days):
     tier(days, days.table_id, {("a", 0): 3})
     days.drop_partition(lake=True, p="a")
     assert list(days.partitions()) == ["b"]
+    assert losses(days) == [("a", {0: (0, 10)})]
+
+
+# -- which records are lost ----------------------------------------------------------------------------------------------
+
+
+def test_the_records_that_a_drop_loses_are_remembered(days):
+    days.append(10, "c")
+    days.create_partition(p="d")
+    tier(days, days.table_id, {("a", 0): 10, ("b", 0): 4})
+    ids = days.partitions()
+    for name in "abcd":
+        days.drop_partition(discard=True, p=name)
+    expected = [("b", {0: (4, 10)}), ("c", {0: (0, 10)})]
+    assert losses(days) == expected
+    days.drop_partition(lake=True, p="a")  # of which the lake had all
+    assert losses(days) == [*expected, ("a", {0: (0, 10)})]
+    assert losses(days, 3) == [("a", {0: (0, 10)})]
+    assert losses(days, 4) == []
+    # A table of the same path that is made afterwards has lost nothing.
+    assert ids
+    days.drop()
+    days.create(partitioned_by=["p"], properties=LAKE)
+    assert losses(days) == []
+
+
+def test_the_records_of_a_partition_without_a_lake_are_lost_with_it(cluster):
+    table_id = cluster.create(partitioned_by=["p"], buckets=3, bucket_key=["a"])
+    cluster.append(40, "a")
+    ends = end_offsets(cluster, table_id)
+    cluster.drop_partition(p="a")
+    assert losses(cluster) == [("a", {bucket: (0, ends["a", bucket]) for bucket in range(3) if ends["a", bucket]})]
+
+
+@pytest.mark.parametrize("how", [{"lake": True}, {"discard": True}], ids=["lake", "discard"])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_no_append_comes_between_the_ends_and_a_drop_that_loses_records(days, how, aborted):
+    tier(days, days.table_id, {("a", 0): 4})
+    threads, failures = [], []
+
+    def act():
+        threads.append(late_append(days, failures))
+        if aborted:
+            raise errors.StorageError("not today")
+
+    failpoints.arm(CLOSED, act)
+    if aborted:
+        with pytest.raises(errors.StorageError, match="not today"):
+            days.drop_partition(p="a", **how)
+    else:
+        days.drop_partition(p="a", **how)
+    threads[0].join(20)
+    if aborted:
+        assert not failures
+        assert end_offsets(days, days.table_id)["a", 0] == 11
+        assert losses(days) == []
+    else:
+        assert failures
+        assert losses(days) == [("a", {0: (4 if how.get("discard") else 0, 10)})]
+
+
+def test_what_a_server_that_is_away_has_lost_is_not_known(tmp_path):
+    rig = Rig(tmp_path / "lab", tablet_servers=2)
+    try:
+        rig.create_database()
+        table_id = rig.create(partitioned_by=["p"], buckets=2, bucket_key=["a"])
+        rig.append(20, "a")
+        ends = end_offsets(rig, table_id)
+        [group] = rig.cluster.node._coordinator._catalog.bucket_groups(table_id)
+        rig.cluster.stop_tablet(1)
+        rig.drop_partition(p="a")
+        expected = {bucket: (0, None if leader else ends["a", bucket]) for bucket, leader in enumerate(group.leaders)}
+        assert losses(rig) == [("a", expected)]
+        rig.cluster.start_tablet(1)
+    finally:
+        rig.close()
+
+
+def test_what_a_server_without_its_seal_has_taken_is_not_known(tmp_path):
+    rig = Rig(tmp_path / "lab", tablet_servers=2)
+    try:
+        rig.create_database()
+        rig.create(partitioned_by=["p"])
+        rig.append(3, "a")
+
+        def act():
+            for server_id in (0, 1):
+                rig.cluster.stop_tablet(server_id)
+                rig.cluster.start_tablet(server_id)
+            rig.append(1, "a")
+
+        failpoints.arm(CLOSED, act)
+        rig.drop_partition(p="a")
+        assert losses(rig) == [("a", {0: (0, None)})]
+    finally:
+        rig.close()
+
+
+def test_a_partition_that_is_written_to_all_the_time_is_dropped_with_its_last_record(days):
+    """What was acknowledged before the drop is known to be lost."""
+    acknowledged = []
+
+    def write(writer):
+        # Until it is refused: the partition is gone.
+        with contextlib.suppress(errors.FlussError):
+            while True:
+                writer.append([{"a": 1, "p": "a"}]).result()
+                acknowledged.append(1)
+
+    options = {"client.writer.dynamic-create-partition.enabled": "false"}
+    with (
+        Connection(lambda: days.cluster.address, options) as connection,
+        connection.append_writer("d.t") as writer,
+    ):
+        threads = [threading.Thread(target=write, args=(writer,)) for _ in range(2)]
+        for each in threads:
+            each.start()
+        wait_until(lambda: len(acknowledged) > 20)
+        days.drop_partition(lake=True, p="a")
+        for each in threads:
+            each.join(20)
+    [(name, ranges)] = losses(days)
+    assert name == "a"
+    assert ranges[0][1] is None or ranges[0][1] >= 10 + len(acknowledged)
 
 
 def test_a_lake_that_was_switched_off_still_shows_what_it_holds(days):

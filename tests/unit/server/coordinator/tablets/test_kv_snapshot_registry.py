@@ -224,6 +224,7 @@ def test_a_metadata_file_of_the_first_version_is_brought_up(tmp_path):
             "partition_losses",
             "auto_partition_marks",
             "tiering_rounds",
+            "lossy_drops",
         }
         for name in later & set(tables):
             db.execute(f"DROP TABLE {name}")

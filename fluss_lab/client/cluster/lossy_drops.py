@@ -1,0 +1,78 @@
+"""The drops of a table's partitions by which records were lost, as the cluster remembers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluss_lab.client.cluster.metadata_cache import check_table_id
+from fluss_lab.model import TableBucket, TableInfo
+from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.message_codec import path_message
+
+if TYPE_CHECKING:
+    from fluss_lab.client.cluster.cluster_client import ClusterClient
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords:
+    """Records ``[start, stop)`` of a bucket whose partition was dropped: neither the cluster nor the lake holds them.
+
+    Attributes:
+        bucket: The bucket.
+        partition: Name of its partition.
+        start: The first of them.
+        stop: The offset after the last one; None: where the bucket ended is not known.
+        dropped_ms: When the partition was dropped, or deleted from the lake.
+    """
+
+    bucket: TableBucket
+    partition: str
+    start: int
+    stop: int | None
+    dropped_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LossyDrops:
+    """Drops of partitions of one table.
+
+    Attributes:
+        newest: The number of the newest one by which records were lost, 0 when there was none; None: a server of an older
+            release does not know.
+        lost: What was lost by the drops asked for, in their order.
+    """
+
+    newest: int | None
+    lost: tuple[LostRecords, ...]
+
+
+def lossy_drops(connection: ClusterClient, info: TableInfo, first: int) -> LossyDrops:
+    """Return the drops of a table's partitions by which records were lost.
+
+    Args:
+        connection: To the cluster.
+        info: The table.
+        first: Those of this number and above are wanted; 0: none.
+
+    Raises:
+        TableNotFoundError: The table was dropped, or another one has its path now.
+        UnavailableError: The coordinator is away.
+
+    Cost: one call.
+    """
+    request = pb.ListPartitionInfosRequest(table_path=path_message(info.path), lossy_drops_from=first)
+    response = connection.coordinator().list_partition_infos(request)
+    check_table_id(info.path, info.table_id, response.table_id)
+    lost = tuple(
+        LostRecords(
+            TableBucket(info.table_id, drop.partition_id, each.bucket_id),
+            drop.partition_name,
+            each.start_offset,
+            each.stop_offset if each.HasField("stop_offset") else None,
+            drop.dropped_time,
+        )
+        for drop in response.lossy_drops
+        for each in drop.lost_ranges
+    )
+    return LossyDrops(response.newest_lossy_drop if response.HasField("newest_lossy_drop") else None, lost)
