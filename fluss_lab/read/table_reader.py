@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.client import Connection, LogScanner
+from fluss_lab.client.cluster.lossy_drops import lossy_drops
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath
@@ -91,11 +93,15 @@ class TableReader:
             CorruptDataError, StorageError, UnavailableError: The cluster does not know how far a bucket goes; the text
                 names bucket and cause. What a lake snapshot holds of it can still be read: ``as_of`` its id.
 
-        Cost: two or three calls for now, of a partitioned table one more; for a time one more a partition.
+        Cost: two or three calls for now, of a partitioned table two more; for a time one more a partition.
         """
+        drops = None
+        if as_of is None and self.info.descriptor.partitioned_by:
+            # Before the look: of a partition that is dropped in between no bucket is in the point.
+            drops = lossy_drops(self._source.connection, self.info, 0).newest
         point = self._read_point(as_of)
         point.check_known()
-        return point
+        return point if drops is None else replace(point, lossy_drops=drops)
 
     def _read_point(self, as_of: Moment | None = None) -> ReadPoint:
         """Return a moment of the table; buckets that are not known are among its `unknown`, for a scan of others."""

@@ -283,16 +283,18 @@ class DropPartitionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec", "lost_at_time", "lossy_drops_from")
+    __slots__ = ("table_path", "partial_partition_spec", "lost_at_time", "lossy_drops_from", "lossy_drops_after_time")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     LOST_AT_TIME_FIELD_NUMBER: _ClassVar[int]
     LOSSY_DROPS_FROM_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_DROPS_AFTER_TIME_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
     lost_at_time: int
     lossy_drops_from: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ..., lossy_drops_from: _Optional[int] = ...) -> None: ...
+    lossy_drops_after_time: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., lost_at_time: _Optional[int] = ..., lossy_drops_from: _Optional[int] = ..., lossy_drops_after_time: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
     __slots__ = ("partitions_info", "lost_partitions", "table_id", "lossy_drops", "newest_lossy_drop")
@@ -317,28 +319,32 @@ class PbLostPartition(_message.Message):
     def __init__(self, partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ...) -> None: ...
 
 class PbLossyDrop(_message.Message):
-    __slots__ = ("number", "partition_id", "partition_name", "dropped_time", "lost_ranges")
+    __slots__ = ("number", "partition_id", "partition_name", "dropped_time", "lost_ranges", "from_time")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     DROPPED_TIME_FIELD_NUMBER: _ClassVar[int]
     LOST_RANGES_FIELD_NUMBER: _ClassVar[int]
+    FROM_TIME_FIELD_NUMBER: _ClassVar[int]
     number: int
     partition_id: int
     partition_name: str
     dropped_time: int
     lost_ranges: _containers.RepeatedCompositeFieldContainer[PbLostRange]
-    def __init__(self, number: _Optional[int] = ..., partition_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ..., lost_ranges: _Optional[_Iterable[_Union[PbLostRange, _Mapping]]] = ...) -> None: ...
+    from_time: int
+    def __init__(self, number: _Optional[int] = ..., partition_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., dropped_time: _Optional[int] = ..., lost_ranges: _Optional[_Iterable[_Union[PbLostRange, _Mapping]]] = ..., from_time: _Optional[int] = ...) -> None: ...
 
 class PbLostRange(_message.Message):
-    __slots__ = ("bucket_id", "start_offset", "stop_offset")
+    __slots__ = ("bucket_id", "start_offset", "stop_offset", "last_time")
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STOP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_FIELD_NUMBER: _ClassVar[int]
     bucket_id: int
     start_offset: int
     stop_offset: int
-    def __init__(self, bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ...) -> None: ...
+    last_time: int
+    def __init__(self, bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., stop_offset: _Optional[int] = ..., last_time: _Optional[int] = ...) -> None: ...
 
 class MetadataRequest(_message.Message):
     __slots__ = ("table_path", "partitions_path", "partitions_id")
@@ -1289,16 +1295,18 @@ class PbStopReplicaReqForBucket(_message.Message):
     def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ..., seal_at_offset: _Optional[int] = ..., unseal: _Optional[bool] = ..., seal_number: _Optional[int] = ...) -> None: ...
 
 class PbStopReplicaRespForBucket(_message.Message):
-    __slots__ = ("table_bucket", "error_code", "error_message", "log_end_offset")
+    __slots__ = ("table_bucket", "error_code", "error_message", "log_end_offset", "log_max_timestamp")
     TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     table_bucket: PbTableBucket
     error_code: int
     error_message: str
     log_end_offset: int
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+    log_max_timestamp: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., log_max_timestamp: _Optional[int] = ...) -> None: ...
 
 class NotifyLakeTableOffsetRequest(_message.Message):
     __slots__ = ("coordinator_epoch", "notify_buckets_req")

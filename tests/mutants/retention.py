@@ -4,6 +4,7 @@ from tests.mutants.mutant import LOG, Mutant
 
 DEPARTURES = "fluss_lab/server/coordinator/ddl/partition_drop_check.py"
 PARTITIONS = "fluss_lab/server/coordinator/ddl/partition_ddl.py"
+DROPPED = "fluss_lab/read/changelog/dropped_records.py"
 TABLETS = "fluss_lab/server/coordinator/tablets/leadership.py"
 AUTO = "fluss_lab/server/coordinator/ddl/auto_partitioner.py"
 MARKS = "fluss_lab/server/coordinator/ddl/partition_records.py"
@@ -14,6 +15,7 @@ TIERING = "fluss_lab/server/coordinator/tiering/tiering_manager.py"
 IN_DEPARTURES = "tests/unit/server/coordinator/ddl/test_partition_drop_check.py"
 IN_CLOCK = "tests/unit/server/coordinator/ddl/test_auto_partitioner.py"
 IN_DROPPED = "tests/unit/read/test_dropped_partitions.py"
+IN_DROPPED_RECORDS = "tests/unit/read/changelog/test_dropped_records.py"
 IN_UNKNOWN = "tests/unit/client/write/test_older_writers.py"
 IN_STATES = "tests/unit/server/coordinator/tiering/test_tiering_manager.py"
 
@@ -25,8 +27,8 @@ _BACK = f"{IN_CLOCK}::test_a_clock_set_back_brings_nothing_back"
 RETENTION = (
     Mutant(
         "partition_dropped_before_the_lake_holds_it", "P11", DEPARTURES,
-        "        if end > lake_end:\n",
-        "        if end > lake_end and not lake_end:\n",
+        "        if end.offset > lake_end:\n",
+        "        if end.offset > lake_end and not lake_end:\n",
         (f"{IN_DEPARTURES}::test_a_drop_says_what_would_be_lost",),
     ),
     Mutant(
@@ -85,8 +87,8 @@ RETENTION = (
     ),
     Mutant(
         "partition_dropped_from_the_lake_not_noted", "P4", DEPARTURES,
-        "            yield AllowedDrop(_pass, partition.created_ms, partial(",
-        "            yield AllowedDrop(_pass, None, partial(",
+        "            yield AllowedDrop(_pass, partition.created_ms, partial(self",
+        "            yield AllowedDrop(_pass, None, partial(self",
         (f"{IN_DROPPED}::test_as_of_before_a_partition_went_from_the_lake_too",),
     ),
     Mutant(
@@ -172,6 +174,24 @@ RETENTION = (
         "                if lost := allowed.lost():\n",
         "                if (lost := allowed.lost()) and discard:\n",
         (f"{IN_DEPARTURES}::test_the_records_of_a_partition_without_a_lake_are_lost_with_it",),
+    ),
+    Mutant(
+        "changelogs_leave_records_of_dropped_partitions_out", "P4", DROPPED,
+        "    if lost:\n        raise",
+        "    if not first.offsets and lost:\n        raise",
+        (f"{IN_DROPPED_RECORDS}::test_records_lost_with_a_partition_are_not_left_out",),
+    ),
+    Mutant(
+        "changelogs_leave_partitions_out_that_came_and_went", "P4", DROPPED,
+        "            return lost.number > self.drops\n",
+        "            return False\n",
+        (f"{IN_DROPPED_RECORDS}::test_a_partition_that_came_and_went_is_missed_from_a_point_before_it",),
+    ),
+    Mutant(
+        "changelogs_miss_older_records_than_their_start", "P9", DROPPED,
+        "        return lost.last_ms is None or lost.last_ms >= self.from_ms\n",
+        "        return True\n",
+        (f"{IN_DROPPED_RECORDS}::test_records_from_before_the_start_are_not_missed",),
     ),
     Mutant(
         "bucket_not_closed_where_it_ends", "P4", DEPARTURES,

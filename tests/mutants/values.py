@@ -153,7 +153,7 @@ VALUES = (
         "a_start_beyond_the_end_gives_nothing",
         "P4",
         RANGES,
-        """        if first.checked and bucket.is_known and begin > bucket.end:
+        """        if first.checked and bucket.is_known and begin > bucket.end and not _is_rest_gone(bucket, start):
             raise _outside(source, bucket, low, "a start", str(begin))
         if bucket.key in""",
         """        if bucket.key in""",

@@ -19,17 +19,23 @@ class LostRecords:
     """Records ``[start, stop)`` of a bucket whose partition was dropped: neither the cluster nor the lake holds them.
 
     Attributes:
+        number: That of the drop: later ones of a table have larger ones.
         bucket: The bucket.
         partition: Name of its partition.
         start: The first of them.
         stop: The offset after the last one; None: where the bucket ended is not known.
+        from_ms: None of them has a timestamp before it.
+        last_ms: The timestamp of the last one; None: it is not known.
         dropped_ms: When the partition was dropped, or deleted from the lake.
     """
 
+    number: int
     bucket: TableBucket
     partition: str
     start: int
     stop: int | None
+    from_ms: int
+    last_ms: int | None
     dropped_ms: int
 
 
@@ -47,13 +53,14 @@ class LossyDrops:
     lost: tuple[LostRecords, ...]
 
 
-def lossy_drops(connection: ClusterClient, info: TableInfo, first: int) -> LossyDrops:
+def lossy_drops(connection: ClusterClient, info: TableInfo, first: int, after_ms: int = 0) -> LossyDrops:
     """Return the drops of a table's partitions by which records were lost.
 
     Args:
         connection: To the cluster.
         info: The table.
         first: Those of this number and above are wanted; 0: none.
+        after_ms: And only those after this time, in epoch milliseconds.
 
     Raises:
         TableNotFoundError: The table was dropped, or another one has its path now.
@@ -61,15 +68,21 @@ def lossy_drops(connection: ClusterClient, info: TableInfo, first: int) -> Lossy
 
     Cost: one call.
     """
-    request = pb.ListPartitionInfosRequest(table_path=path_message(info.path), lossy_drops_from=first)
+    path = path_message(info.path)
+    request = pb.ListPartitionInfosRequest(
+        table_path=path, lossy_drops_from=first, lossy_drops_after_time=max(after_ms, 0)
+    )
     response = connection.coordinator().list_partition_infos(request)
     check_table_id(info.path, info.table_id, response.table_id)
     lost = tuple(
         LostRecords(
+            drop.number,
             TableBucket(info.table_id, drop.partition_id, each.bucket_id),
             drop.partition_name,
             each.start_offset,
             each.stop_offset if each.HasField("stop_offset") else None,
+            drop.from_time,
+            each.last_time if each.HasField("last_time") else None,
             drop.dropped_time,
         )
         for drop in response.lossy_drops

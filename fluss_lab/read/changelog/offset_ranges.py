@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from fluss_lab.errors import (
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.times import parse_moment, shown_moment, whole_number
+from fluss_lab.read.changelog.dropped_records import check_dropped
 from fluss_lab.read.moment.as_of import last_time, snapshot_moment
 from fluss_lab.read.moment.log_retention import (
     Gap,
@@ -100,16 +102,48 @@ def resolve_ranges(
     Raises:
         OffsetOutOfRangeError: Records asked for are held nowhere any more, or are not written yet. Of the first kind the
             text names the earliest offset and time that there is in each bucket. A time up to that of the earliest record
-            reaches back too far, unless that is the very first one: others at or after it may be gone.
+            reaches back too far, unless that is the very first one: others at or after it may be gone. Or they were lost with a
+            dropped partition.
         BucketNotFoundError: An offset of a bucket that there is not.
         InvalidRequestError: A start or end that is none of these.
         LakeSnapshotNotFoundError: The table has no such lake snapshot.
         FlussError: The cluster does not know how far a bucket goes that is asked for, and the question does not say it
             itself by offsets.
     """
-    return source.answer(
-        lambda state: _resolve_ranges(source, _asked_buckets(source, state, start, end, buckets), start, end)
-    )
+    with _dropped_records(source, start, end, buckets):
+        return source.answer(
+            lambda state: _resolve_ranges(source, _asked_buckets(source, state, start, end, buckets), start, end)
+        )
+
+
+@contextmanager
+def _dropped_records(
+    source: TableSource, start: Any, end: Any = None, buckets: Collection[int | BucketKey] | None = None
+) -> Iterator[None]:
+    """Raise behind the block where records asked for were lost with a dropped partition; also instead of what that led to.
+
+    Raises:
+        OffsetOutOfRangeError: There are such.
+    """
+
+    def check() -> None:
+        last = LATEST if end is None else end
+        if not _is_of_now(start) and (last == LATEST or not _is_of_now(last)):
+            check_dropped(source, start, None if last == LATEST else last, buckets)
+
+    try:
+        yield
+    except OffsetOutOfRangeError:
+        check()
+        raise
+    check()
+
+
+def _is_of_now(edge: Any) -> bool:
+    """Return whether an edge is of the buckets that there are: of those that were dropped it means nothing."""
+    if isinstance(edge, Mapping):
+        return not isinstance(edge, Seek)
+    return isinstance(edge, str) and edge in {EARLIEST, LATEST}
 
 
 def _asked_buckets(
@@ -162,9 +196,10 @@ def resolve_starts(source: TableSource, start: Any) -> tuple[TableState, dict[Bu
     Raises:
         As `resolve_ranges`.
     """
-    return source.answer(
-        lambda state: (state, _starts(source, _asked_buckets(source, state, start, None, None), start))
-    )
+    with _dropped_records(source, start):
+        return source.answer(
+            lambda state: (state, _starts(source, _asked_buckets(source, state, start, None, None), start))
+        )
 
 
 def ranges_between(
@@ -299,7 +334,7 @@ def _resolve_ranges(source: TableSource, state: TableState, start: Any, end: Any
             bucket.check_known()
         if begin is None or stop is None:
             continue
-        if first.checked and bucket.is_known and begin > bucket.end:
+        if first.checked and bucket.is_known and begin > bucket.end and not _is_rest_gone(bucket, start):
             raise _outside(source, bucket, low, "a start", str(begin))
         if bucket.key in first.reaches_back:
             lost.append(_Lost(bucket, begin))
@@ -326,7 +361,7 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
         begin = first.offsets.get(bucket.key)
         if begin is None:
             continue
-        if first.checked and begin > bucket.end:
+        if first.checked and begin > bucket.end and not _is_rest_gone(bucket, start):
             raise _outside(source, bucket, low, "a start", str(begin))
         if begin < low.get(bucket.key, 0) or bucket.key in first.reaches_back:
             lost.append(_Lost(bucket, begin))
@@ -334,6 +369,11 @@ def _starts(source: TableSource, state: TableState, start: Any) -> dict[BucketKe
     if lost:
         _check_held(source, state, lost, low, f"the records from {shown_moment(start)} on")
     return found
+
+
+def _is_rest_gone(bucket: BucketState, start: Any) -> bool:
+    """Return whether a start may lie behind a bucket: what was between was lost with its partition. See `check_dropped`."""
+    return bucket.is_dropped and not _is_of_now(start)
 
 
 def _resolve_start(source: TableSource, state: TableState, start: Any, low: Mapping[BucketKey, int]) -> _Edge:

@@ -89,6 +89,8 @@ class ReadPoint:
         unknown: Those of them of which it was not known how far they went. Only a scan of other buckets or partitions
             takes a point with such.
         created_ms: When the table was made: another lab's may have the same path and id. None: an older release wrote the point.
+        lossy_drops: The number of the table's newest drop of a partition by which records were lost: the point has nothing of
+            it. None: it was not asked for, or an older release wrote the point.
     """
 
     path: TablePath
@@ -100,6 +102,7 @@ class ReadPoint:
     buckets: tuple[PointBucket, ...]
     unknown: tuple[UnknownPointBucket, ...] = ()
     created_ms: int | None = None
+    lossy_drops: int | None = None
 
     def check_known(self) -> None:
         """Raise the error of the first bucket of which it was not known how far it went, if there is one."""
@@ -135,7 +138,7 @@ class ReadPoint:
         """Return the point as text that `from_json` reads: to keep it, or to hand it to another process."""
         form = _Form(
             str(self.path), self.table_id, self.schema_id, self.moment_ms, self.as_of, self.snapshot_id, self.buckets,
-            self.unknown, self.created_ms,
+            self.unknown, self.created_ms, self.lossy_drops,
         )  # fmt: skip
         return encode(form, version=_VERSION_UNKNOWN if self.unknown else _VERSION, indent=0).decode()
 
@@ -194,6 +197,7 @@ class _Form(msgspec.Struct, omit_defaults=True):
     buckets: tuple[PointBucket, ...]
     unknown: tuple[UnknownPointBucket, ...] = ()
     created_ms: int | None = None
+    lossy_drops: int | None = None
 
     def __post_init__(self) -> None:
         TablePath.parse(self.table)

@@ -103,9 +103,13 @@ def _drop_message(drop: LossyDrop) -> pb.PbLossyDrop:
         number=drop.number,
         partition_id=drop.partition.partition_id,
         partition_name=drop.partition.name,
+        from_time=drop.from_ms,
         dropped_time=drop.dropped_ms,
         lost_ranges=[
-            pb.PbLostRange(bucket_id=each.bucket, start_offset=each.start, stop_offset=each.stop) for each in drop.lost
+            pb.PbLostRange(
+                bucket_id=each.bucket, start_offset=each.start, stop_offset=each.stop, last_time=each.last_ms
+            )
+            for each in drop.lost
         ],
     )
 

@@ -294,7 +294,7 @@ class CoordinatorService:
         path = coordinator_messages.path_of(request.table_path)
         info, found = self._partitions.list_partitions(path, wanted)
         lost = self._partitions.losses_at(path, request.lost_at_time) if request.HasField("lost_at_time") else []
-        drops = self._partitions.lossy_drops(info.table_id, request.lossy_drops_from)
+        drops = self._partitions.lossy_drops(info.table_id, request.lossy_drops_from, request.lossy_drops_after_time)
         return coordinator_messages.partitions_message(info, found, lost, drops)
 
     # -- metadata ----------------------------------------------------------------------------------------------------

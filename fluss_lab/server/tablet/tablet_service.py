@@ -421,7 +421,9 @@ class TabletService:
         if each.unseal:
             self._store.get(bucket).log.unseal(each.seal_number)
         elif each.HasField("seal_at_offset"):
-            answer.log_end_offset = self._store.get(bucket).log.seal_at(each.seal_at_offset, each.seal_number)
+            log = self._store.get(bucket).log
+            answer.log_end_offset = log.seal_at(each.seal_at_offset, each.seal_number)
+            answer.log_max_timestamp = log.max_timestamp_ms
         else:
             if each.delete:
                 self._reserve.check_place(f"{bucket} was not deleted")

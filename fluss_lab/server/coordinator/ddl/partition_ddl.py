@@ -227,9 +227,10 @@ class PartitionDdl:
             with self._store.write():
                 allowed.check()
                 if allowed.lost_from_ms is not None:
-                    self._losses.note(PartitionLoss(info.table_id, found.info, allowed.lost_from_ms, until_ms))
-                if lost := allowed.lost():
-                    self._losses.note_drop(info.table_id, found.info, lost, until_ms)
+                    loss = PartitionLoss(info.table_id, found.info, allowed.lost_from_ms, until_ms)
+                    self._losses.note(loss)
+                    if lost := allowed.lost():
+                        self._losses.note_drop(loss, lost)
                 yield
 
     @property
@@ -241,9 +242,9 @@ class PartitionDdl:
         """Return the dropped partitions of which the table as of a time had rows that are no longer available."""
         return self._losses.losses(self._catalog.table(path).table_id, time_ms)
 
-    def lossy_drops(self, table_id: int, first: int) -> LossyDrops:
-        """Return a table's drops by which records were lost: those of a number and above; of 0 only the newest's number."""
-        return self._losses.drops(table_id, first)
+    def lossy_drops(self, table_id: int, first: int, after_ms: int) -> LossyDrops:
+        """Return a table's drops by which records were lost: those of a number and above (of 0 none), after a time."""
+        return self._losses.drops(table_id, first, after_ms)
 
     def list_partitions(self, path: TablePath, wanted: Mapping[str, str]) -> tuple[TableInfo, list[PartitionInfo]]:
         """Return a table and its partitions, by id; those that match a partial spec.

@@ -17,6 +17,7 @@ from fluss_lab.errors import CorruptDataError, FlussError, UnavailableError, Unt
 from fluss_lab.model import TableInfo
 from fluss_lab.server.coordinator.ddl.partition_records import LostRange
 from fluss_lab.server.coordinator.metadata.table_catalog import BucketGroup, Partition
+from fluss_lab.server.coordinator.tablets.durable_offsets import LogEnd
 from fluss_lab.server.coordinator.tablets.leadership import TabletServers
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger, TieredOffset
 
@@ -87,7 +88,7 @@ class PartitionDropCheck:
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
         lake_ends = [tiered[bucket].end if bucket in tiered else 0 for bucket in range(len(group.leaders))]
         where = f"table {info.path}, partition {partition.info.name!r}"
-        found: Sequence[int | FlussError] = ()
+        found: Sequence[LogEnd | FlussError] = ()
 
         def check() -> None:
             if not discard and self._tablets.terms() != terms:
@@ -100,14 +101,18 @@ class PartitionDropCheck:
             found = self._tablets.seal(group, lake_ends, number)
             if not discard:
                 _check_ends(where, lake_ends, found)
-            lost = [bucket for bucket, end in enumerate(lake_ends) if found[bucket] != end]
+            lost = [bucket for bucket, end in enumerate(lake_ends) if not _ends_at(found[bucket], end)]
             lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
-            ends = self._seal_here(group, found, lake_ends, number) if lost else lake_ends
-            lost_ranges = partial(self._lost_ranges, lake_ends, ends, terms)
-            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms) if lost else None, lost_ranges)
+            if not lost:
+                yield AllowedDrop(check, None, tuple)
+                return
+            lost_ranges = partial(self._lost_ranges, lake_ends, self._seal_here(group, found, lake_ends, number), terms)
+            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms), lost_ranges)
         except BaseException:
             # Without `discard`, buckets that end elsewhere were not sealed.
-            sealed = any(at == end or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=False))
+            sealed = any(
+                _ends_at(at, end) or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=False)
+            )
             if discard or not found or sealed:
                 self._tablets.unseal(group, number)
             raise
@@ -119,8 +124,7 @@ class PartitionDropCheck:
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
         if partition.dropped_ms is not None:  # only the lake has it
             tiered = self.tiered_offsets(info, partition)
-            lost = tuple(LostRange(bucket, 0, tiered[bucket].end) for bucket in sorted(tiered) if tiered[bucket].end)
-            yield AllowedDrop(_pass, partition.created_ms, lambda: lost)
+            yield AllowedDrop(_pass, partition.created_ms, partial(_tiered_ranges, tiered))
             return
         try:
             begin = [0] * len(group.leaders)
@@ -131,8 +135,8 @@ class PartitionDropCheck:
             raise
 
     def _seal_here(
-        self, group: BucketGroup, found: Sequence[int | FlussError], tried: Sequence[int], number: int
-    ) -> list[int | None]:
+        self, group: BucketGroup, found: Sequence[LogEnd | FlussError], tried: Sequence[int], number: int
+    ) -> list[LogEnd | None]:
         """Seal the buckets of a group where they end.
 
         Args:
@@ -142,22 +146,24 @@ class PartitionDropCheck:
             The end of each; None of one that does not say, or that was written to all the time.
         """
         for _ in range(_SEALS_MAX):
-            ends = [at if isinstance(at, int) else end for at, end in zip(found, tried, strict=True)]
+            ends = [at.offset if isinstance(at, LogEnd) else end for at, end in zip(found, tried, strict=True)]
             if ends == list(tried):
                 break
             found, tried = self._tablets.seal(group, ends, number), ends
-        return [at if at == end and isinstance(at, int) else None for at, end in zip(found, tried, strict=True)]
+        return [
+            at if isinstance(at, LogEnd) and at.offset == end else None for at, end in zip(found, tried, strict=True)
+        ]
 
     def _lost_ranges(
-        self, starts: Sequence[int], ends: Sequence[int | None], terms: Mapping[int, int]
+        self, starts: Sequence[int], ends: Sequence[LogEnd | None], terms: Mapping[int, int]
     ) -> tuple[LostRange, ...]:
         """Return the records between offsets of each bucket; a server that has lost its seal may have taken more."""
         if self._tablets.terms() != terms:
             ends = [None] * len(starts)
         return tuple(
-            LostRange(bucket, start, end)
+            LostRange(bucket, start, None, None) if end is None else LostRange(bucket, start, *end)
             for bucket, (start, end) in enumerate(zip(starts, ends, strict=True))
-            if end is None or end > start
+            if end is None or end.offset > start
         )
 
 
@@ -165,7 +171,19 @@ def _pass() -> None:
     """Hold nothing against a drop that loses everything in any case."""
 
 
-def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[int | FlussError]) -> None:
+def _tiered_ranges(tiered: Mapping[int, TieredOffset]) -> tuple[LostRange, ...]:
+    return tuple(
+        LostRange(bucket, 0, offset.end, offset.max_timestamp_ms if offset.max_timestamp_ms >= 0 else None)
+        for bucket, offset in sorted(tiered.items())
+        if offset.end
+    )
+
+
+def _ends_at(found: LogEnd | FlussError, offset: int) -> bool:
+    return isinstance(found, LogEnd) and found.offset == offset
+
+
+def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[LogEnd | FlussError]) -> None:
     remedy = "or drop it with discard_untiered=True, which loses what the lake does not hold"
     missing: dict[int, int] = {}
     for bucket, (lake_end, end) in enumerate(zip(lake_ends, found, strict=True)):
@@ -174,13 +192,13 @@ def _check_ends(where: str, lake_ends: Sequence[int], found: Sequence[int | Flus
                 f"{where}, bucket {bucket}: how many of its records the lake does not hold is not known ({end}); nothing was "
                 f"dropped: repair that first, {remedy}"
             ) from end
-        if end < lake_end:
+        if end.offset < lake_end:
             raise CorruptDataError(
-                f"{where}, bucket {bucket}: the lake holds offsets below {lake_end}, the cluster only those below {end}; "
+                f"{where}, bucket {bucket}: the lake holds offsets below {lake_end}, the cluster only those below {end.offset}; "
                 f"nothing was dropped: see fluss-lab doctor, {remedy}"
             )
-        if end > lake_end:
-            missing[bucket] = end - lake_end
+        if end.offset > lake_end:
+            missing[bucket] = end.offset - lake_end
     if missing:
         named = ", ".join(f"{count:,} of bucket {bucket}" for bucket, count in list(missing.items())[:_NAMED_MAX])
         more = f" and {len(missing) - _NAMED_MAX} more buckets" if len(missing) > _NAMED_MAX else ""

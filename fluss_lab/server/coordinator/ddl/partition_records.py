@@ -22,19 +22,27 @@ class PartitionLoss:
 
 
 class LostRange(NamedTuple):
-    """Records of one bucket, ``[start, stop)``, that are held nowhere any more; without a stop, its end is not known."""
+    """Records of one bucket, ``[start, stop)``, that are held nowhere any more, and the time of the last one.
+
+    Without a stop and that time, where the bucket ended is not known.
+    """
 
     bucket: int
     start: int
     stop: int | None
+    last_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class LossyDrop:
-    """The drop of a partition by which records were lost; later ones of a table have larger numbers, from 1 on."""
+    """The drop of a partition by which records were lost; later ones of a table have larger numbers, from 1 on.
+
+    No lost record has a timestamp before `from_ms`.
+    """
 
     number: int
     partition: PartitionInfo
+    from_ms: int
     dropped_ms: int
     lost: tuple[LostRange, ...]
 
@@ -73,36 +81,39 @@ class PartitionLosses:
             rows = db.execute(query, (table_id, time_ms, time_ms))
             return [PartitionLoss(table_id, PartitionInfo(row[0], row[1]), row[2], row[3]) for row in rows]
 
-    def note_drop(self, table_id: int, partition: PartitionInfo, lost: Sequence[LostRange], now_ms: int) -> None:
+    def note_drop(self, loss: PartitionLoss, lost: Sequence[LostRange]) -> None:
         """Note which records were lost by a drop. Part of the caller's transaction."""
-        values = (table_id, partition.partition_id, partition.name, now_ms, encode(list(lost)).decode(), table_id)
+        partition, ranges = loss.partition, encode(list(lost)).decode()
+        values = (partition.partition_id, partition.name, loss.from_ms, loss.until_ms, ranges)
+        query = (
+            "INSERT INTO lossy_drops SELECT ?, coalesce(max(number), 0) + 1, ?, ?, ?, ?, ? FROM lossy_drops "
+            "WHERE table_id = ?"
+        )
         with self._store.write() as db:
-            db.execute(
-                "INSERT INTO lossy_drops SELECT ?, coalesce(max(number), 0) + 1, ?, ?, ?, ? FROM lossy_drops WHERE table_id = ?",
-                values,
-            )
+            db.execute(query, (loss.table_id, *values, loss.table_id))
 
-    def drops(self, table_id: int, first: int) -> LossyDrops:
+    def drops(self, table_id: int, first: int, after_ms: int) -> LossyDrops:
         """Return a table's drops by which records were lost.
 
         Args:
             table_id: The table.
             first: Those of this number and above are wanted; 0: none.
+            after_ms: And only those after this time.
         """
         newest = "SELECT coalesce(max(number), 0) FROM lossy_drops WHERE table_id = ?"
         query = (
-            "SELECT number, partition_id, name, dropped_ms, ranges FROM lossy_drops "
-            "WHERE table_id = ? AND number >= ? ORDER BY 1"
+            "SELECT number, partition_id, name, from_ms, dropped_ms, ranges FROM lossy_drops "
+            "WHERE table_id = ? AND number >= ? AND dropped_ms > ? ORDER BY 1"
         )
         with self._store.read() as db:
             number = int(db.execute(newest, (table_id,)).fetchone()[0])
-            rows = db.execute(query, (table_id, first)).fetchall() if 0 < first <= number else []
+            rows = db.execute(query, (table_id, first, after_ms)).fetchall() if 0 < first <= number else []
         return LossyDrops(number, tuple(_lossy_drop(*row) for row in rows))
 
 
-def _lossy_drop(number: int, partition_id: int, name: str, dropped_ms: int, ranges: str) -> LossyDrop:
+def _lossy_drop(number: int, partition_id: int, name: str, from_ms: int, dropped_ms: int, ranges: str) -> LossyDrop:
     lost = decode(list[LostRange], ranges, f"records lost by the drop of partition {name!r}")
-    return LossyDrop(number, PartitionInfo(partition_id, name), dropped_ms, tuple(lost))
+    return LossyDrop(number, PartitionInfo(partition_id, name), from_ms, dropped_ms, tuple(lost))
 
 
 @dataclass(frozen=True, slots=True)

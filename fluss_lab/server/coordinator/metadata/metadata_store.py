@@ -135,11 +135,12 @@ CREATE TABLE tiering_rounds (
 ) STRICT, WITHOUT ROWID;
 """
 
-#: The drops of partitions by which records were lost, and which: by bucket its offsets ``[start, stop)``, as JSON.
+#: The drops of partitions by which records were lost, and which: by bucket its offsets ``[start, stop)`` and last time, as JSON.
 _LOSSY_DROPS: Final = """
 CREATE TABLE lossy_drops (
     table_id INTEGER NOT NULL REFERENCES tables ON DELETE CASCADE, number INTEGER NOT NULL,
-    partition_id INTEGER NOT NULL, name TEXT NOT NULL, dropped_ms INTEGER NOT NULL, ranges TEXT NOT NULL,
+    partition_id INTEGER NOT NULL, name TEXT NOT NULL, from_ms INTEGER NOT NULL, dropped_ms INTEGER NOT NULL,
+    ranges TEXT NOT NULL,
     PRIMARY KEY (table_id, number)
 ) STRICT, WITHOUT ROWID;
 """

@@ -17,6 +17,13 @@ from fluss_lab.server.coordinator.metadata.metadata_store import MetadataStore
 from fluss_lab.server.coordinator.metadata.table_catalog import NO_PARTITION
 
 
+class LogEnd(NamedTuple):
+    """Where a bucket's log ends, and the time of its last record; -1 without any."""
+
+    offset: int
+    max_timestamp_ms: int
+
+
 class DurableOffset(NamedTuple):
     """A bucket, and the end of the part of its log that is on the device."""
 

@@ -28,7 +28,7 @@ from fluss_lab.server.coordinator.coordinator_messages import bucket_message, ch
 from fluss_lab.server.coordinator.metadata.lab_identity import LabIdentity
 from fluss_lab.server.coordinator.metadata.table_catalog import LEADER_EPOCH, NO_PARTITION, BucketGroup, TableCatalog
 from fluss_lab.server.coordinator.tablets.bucket_assignment import leaders_for
-from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, partition_key
+from fluss_lab.server.coordinator.tablets.durable_offsets import DurableOffsets, LogEnd, partition_key
 from fluss_lab.server.coordinator.tablets.retrying_notifier import RetryingNotifier, is_settled
 from fluss_lab.server.coordinator.tiering.lake_snapshots import LakeLedger
 
@@ -355,7 +355,7 @@ class TabletServers:
         with self._lock:
             return dict(self._terms)
 
-    def seal(self, group: BucketGroup, ends: Sequence[int], number: int) -> list[int | FlussError]:
+    def seal(self, group: BucketGroup, ends: Sequence[int], number: int) -> list[LogEnd | FlussError]:
         """Seal the buckets of a group that end where expected against writes; return where each of them ends.
 
         Args:
@@ -365,14 +365,14 @@ class TabletServers:
         Returns:
             The end of each, or the error because of which it is not known; then it may be sealed or not.
         """
-        found: list[int | FlussError] = [NotLeaderError("not asked")] * len(group.leaders)
+        found: list[LogEnd | FlussError] = [NotLeaderError("not asked")] * len(group.leaders)
         for server_id in sorted(set(group.leaders)):
             mine = [bucket for bucket, leader in enumerate(group.leaders) if leader == server_id]
             try:
                 for bucket, answer in zip(mine, self._stop(server_id, group, mine, number, ends), strict=True):
                     has_failed = answer.HasField("error_code")
                     error = error_from_code(answer.error_code, answer.error_message)
-                    found[bucket] = error if has_failed else answer.log_end_offset
+                    found[bucket] = error if has_failed else LogEnd(answer.log_end_offset, answer.log_max_timestamp)
             except FlussError as error:
                 for bucket in mine:
                     found[bucket] = error

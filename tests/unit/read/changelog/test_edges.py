@@ -181,8 +181,12 @@ def test_what_was_planned_of_a_partition_is_not_read_from_one_made_again_under_i
     assert fresh.changelog().to_arrow()["delay"].to_pylist() == [7] * 9
     # As a start, all of it is later than what is known of the first one; as an end, earlier than all of it.
     for edge in (seek, point, snapshot_id):
-        assert fresh.changelog(edge).to_arrow().num_rows == 9
         assert fresh.changelog("earliest", edge).to_arrow().num_rows == 0
+    for edge in (point, snapshot_id):
+        assert fresh.changelog(edge).to_arrow().num_rows == 9
+    # From where the seek is on there were those of the first one too.
+    with pytest.raises(OffsetOutOfRangeError, match="was dropped at"):
+        fresh.changelog(seek).to_arrow()
 
 
 def test_a_range_reads_just_what_is_asked_for(subject):
