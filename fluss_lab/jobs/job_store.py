@@ -34,15 +34,17 @@ APPLICATION_ID: Final = 0x666A6F62
 #: Writers hold the file for milliseconds.
 BUSY_TIMEOUT_S: Final = 20.0
 
+#: States of runs that have not ended; a condition of an index, which SQLite uses where a query has the same words.
+_PENDING: Final = "state IN ('queued', 'running')"
 #: A record is its JSON; what is searched for stands beside it.
-_TABLES: Final = """
+_TABLES: Final = f"""
 CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE COLLATE NOCASE, record TEXT NOT NULL) STRICT;
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, job TEXT NOT NULL COLLATE NOCASE, job_id INTEGER, due_ms INTEGER, attempt INTEGER NOT NULL,
     state TEXT NOT NULL, record TEXT NOT NULL, UNIQUE (job_id, due_ms, attempt)
 ) STRICT;
 CREATE INDEX runs_of_jobs ON runs (job);
-CREATE INDEX runs_by_state ON runs (state) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_by_state ON runs (state) WHERE {_PENDING};
 """
 _PASSING: Final = (
     "SQLITE_FULL",
@@ -154,18 +156,11 @@ class JobStore:
             limit: At most so many.
             states: Only in one of these; empty: in any.
         """
-        wanted = tuple(states)
-        conditions = [
-            *(["job = ?"] if job is not None else []),
-            *([f"state IN ({','.join('?' * len(wanted))})"] if wanted else []),
-        ]
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        values = [*([job] if job is not None else []), *wanted, limit]
+        query, values = runs_query(job, tuple(states))
         with self._read() as db:
             if db is None:
                 return []
-            rows = db.execute(f"SELECT record FROM runs {where} ORDER BY rowid DESC LIMIT ?", values)  # noqa: S608
-            return [_run_of(text) for (text,) in rows]
+            return [_run_of(text) for (text,) in db.execute(query, [*values, limit])]
 
     def run(self, run_id: str) -> RunRecord:
         """Return a run.
@@ -329,6 +324,18 @@ class JobStore:
                 todo = "; make the lab's folder writable" if name.startswith("SQLITE_READONLY") else ""
                 raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}{todo}") from error
             raise CorruptDataError(f"{self.path}: damaged ({error}); {_REMEDY}") from error
+
+
+def runs_query(job: str | None, states: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the query of runs, and its values but the limit: of pending ones by their index, as schedulers ask several times a second."""
+    conditions = [
+        *(["job = ?"] if job is not None else []),
+        *([f"state IN ({','.join('?' * len(states))})"] if states else []),
+        *([_PENDING] if states and not set(states) & set(ENDED) else []),
+    ]
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    query = f"SELECT record FROM runs {where}ORDER BY rowid DESC LIMIT ?"  # noqa: S608  no text of a caller
+    return query, [*([] if job is None else [job]), *states]
 
 
 def _version(db: sqlite3.Connection) -> int:

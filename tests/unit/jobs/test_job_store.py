@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from fluss_lab.errors import (
     StorageError,
     UnsupportedError,
 )
-from fluss_lab.jobs.job_store import JobStore
+from fluss_lab.jobs.job_store import JobStore, runs_query
 from fluss_lab.jobs.run_record import RunRecord
 from fluss_lab.jobs.scheduling.due_plan import DuePlan
 from tests.unit.jobs.job_kit import make_job
@@ -122,6 +123,16 @@ def test_runs_are_listed_newest_first_by_job_and_state(store):
     assert [run.id for run in store.runs(states=("missed",), limit=-1)] == ["r3", "r1"]
     store.drop_runs(store.runs("a"))
     assert [run.id for run in store.runs()] == ["r4", "r3"]
+
+
+@pytest.mark.parametrize("states", [("queued",), ("running",), ("queued", "running")])
+def test_what_is_pending_is_found_without_reading_the_history(store, states):
+    """A scheduler asks several times a second, however long the history is."""
+    store.add_run(make_run())
+    query, values = runs_query(None, states)
+    with closing(sqlite3.connect(store.path)) as db:
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", [*values, -1])]
+    assert "SEARCH runs USING INDEX runs_by_state (state=?)" in plan, plan
 
 
 def test_a_decision_on_a_changed_job_is_not_entered(store):
