@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, BinaryIO, Final
 
 from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
@@ -277,10 +278,10 @@ class NotebookRun:
                 elif "cell" in report:
                     self._cell = (report["cell"], report["of"])
 
-    def _copy_log(self, source: IO[bytes]) -> None:
-        with source:
-            for line in source:
-                self._say(line.decode("utf-8", "replace").rstrip("\n"))
+    def _copy_log(self, source: BinaryIO) -> None:
+        with io.TextIOWrapper(source, encoding="utf-8", errors="replace", newline="\n") as text:
+            for line in self._redactor.lines(text):
+                self._say(line)
 
     def _say(self, line: str) -> None:
         text = self._redactor.text(line)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from fluss_lab.errors import FlussError, InvalidRequestError
 from fluss_lab.model.config.config_chain import FILE_NAME, file_values, option_variables, text_of
@@ -15,6 +16,8 @@ from fluss_lab.rpc.access.token import read_token
 from fluss_lab.server.process.server_process import read_options
 
 SECRETS_MAX: Final = 100
+#: Of a line of a log: what prints without an end of line, as a progress bar may, is read in pieces.
+LINE_LENGTH_MAX: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: What decides how the run's own processes work.
 _REFUSED: Final = re.compile(
@@ -99,6 +102,31 @@ class Redactor:
         """Return a value made of dicts, lists and texts with each secret replaced."""
         self._look()
         return value if self._pattern is None else self._mask(value, self._pattern)
+
+    def lines(self, source: TextIO) -> Iterator[str]:
+        """Yield the lines of a stream, without their ends: a long one in pieces, none of which ends within a secret.
+
+        Cost: memory for some `LINE_LENGTH_MAX` characters, also of a line without an end.
+        """
+        rest = ""
+        while piece := source.readline(LINE_LENGTH_MAX):
+            line, rest = rest + piece, ""
+            if len(piece) == LINE_LENGTH_MAX and not piece.endswith("\n"):
+                at = self._end_of_piece(line)
+                line, rest = line[:at], line[at:]
+            yield line.rstrip("\n")
+        if rest:
+            yield rest
+
+    def _end_of_piece(self, line: str) -> int:
+        """Return where the beginning of a line may be cut off: what follows may be that of a secret."""
+        self._look()
+        if self._pattern is None:
+            return len(line)
+        # None is longer than what finds them all.
+        end = max(0, len(line) - len(self._pattern.pattern))
+        begun = takewhile(lambda match: match.start() < end, self._pattern.finditer(line))
+        return max([end, *(found.end() for found in begun)])
 
     def _mask(self, value: Any, pattern: re.Pattern[str]) -> Any:
         if isinstance(value, str):

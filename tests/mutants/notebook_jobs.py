@@ -170,6 +170,18 @@ _LEFT = (
         (f"{IN_SECRETS}::test_of_two_the_longer_is_masked_whole",),
     ),
     Mutant(
+        "long_lines_are_cut_within_secrets", "P10", SECRETS,
+        "        end = max(0, len(line) - len(self._pattern.pattern))\n",
+        "        return len(line)\n",
+        (f"{IN_SECRETS}::test_a_line_without_an_end_comes_in_pieces_that_cut_no_secret",),
+    ),
+    Mutant(
+        "pieces_of_lines_end_within_the_last_secret", "P10", SECRETS,
+        "        return max([end, *(found.end() for found in begun)])\n",
+        "        return end\n",
+        (f"{IN_SECRETS}::test_a_line_without_an_end_comes_in_pieces_that_cut_no_secret",),
+    ),
+    Mutant(
         "tokens_that_come_later_are_shown", "P10", SECRETS,
         "        if self._token_file is not None and self._token_file.exists():\n",
         "        if self._token_file is None:\n",

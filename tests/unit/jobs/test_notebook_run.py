@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 import uuid
 
 import psutil
@@ -133,6 +134,19 @@ def test_a_log_has_an_end(tmp_path):
     assert result(run).state == "succeeded"
     size = run.place.log.stat().st_size
     assert LOG_BYTES_MAX <= size < LOG_BYTES_MAX + 1_100_000
+    assert run.place.log.read_text().splitlines()[-1] == "... the log ends here: more than 32.0 MB"
+
+
+def test_whoever_runs_it_holds_no_line_that_does_not_end(tmp_path):
+    """A progress bar without an end of line, or one that prints for ever: the scheduler held all of it."""
+    run = start(tmp_path, "[print('x' * 1_000_000, end='') for _ in range(200)]; report(end=True)")
+    tracemalloc.start()
+    try:
+        assert result(run).state == "succeeded"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 << 20, peak
     assert run.place.log.read_text().splitlines()[-1] == "... the log ends here: more than 32.0 MB"
 
 

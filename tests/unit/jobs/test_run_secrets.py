@@ -1,11 +1,12 @@
 """Secrets come by name, and are replaced wherever text leaves a run."""
 
+import io
 import json
 
 import pytest
 
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError
-from fluss_lab.jobs.run_secrets import Redactor, check_secret_names, option_secrets, secret_values
+from fluss_lab.jobs.run_secrets import LINE_LENGTH_MAX, Redactor, check_secret_names, option_secrets, secret_values
 from fluss_lab.model.config.option_secrets import MASK
 from fluss_lab.server.process.server_process import save_options
 
@@ -61,6 +62,24 @@ def test_without_secrets_nothing_changes():
     value = {"a": ["text"]}
     assert Redactor([]).plain(value) is value
     assert Redactor(["", " ", "abc"]).text("abc text") == "abc text"
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 14, 15, 16, 20, 30, 31, 32])
+def test_a_line_without_an_end_comes_in_pieces_that_cut_no_secret(at):
+    secret = "hunter2-hunter2"
+    pad = "x" * (LINE_LENGTH_MAX - at)
+    redactor = Redactor([secret])
+    pieces = list(redactor.lines(io.StringIO(f"a\n\n{pad}{secret}{pad}{secret}{secret}{pad}\r{pad}é\nlast")))
+    assert (pieces[:2], pieces[-1]) == (["a", ""], "last")
+    assert max(map(len, pieces)) <= LINE_LENGTH_MAX + 200
+    assert "".join(pieces[2:-1]) == f"{pad}{secret}{pad}{secret}{secret}{pad}\r{pad}é"
+    assert "".join(map(redactor.text, pieces[2:-1])) == f"{pad}{MASK}{pad}{MASK}{MASK}{pad}\r{pad}é"
+
+
+def test_without_secrets_long_lines_come_in_pieces_too():
+    text = "y" * (3 * LINE_LENGTH_MAX)
+    assert list(map(len, Redactor([]).lines(io.StringIO(text)))) == [LINE_LENGTH_MAX] * 3
+    assert list(Redactor([]).lines(io.StringIO(f"{text}\nz"))) == [text[:LINE_LENGTH_MAX]] * 3 + ["", "z"]
 
 
 def test_a_token_that_comes_later_is_masked(tmp_path):
