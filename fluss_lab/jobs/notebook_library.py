@@ -120,16 +120,31 @@ def _check_content(path: Path, text: str) -> None:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"notebook {path}: it is not JSON: {error}") from None
-    cells = content.get("cells") if isinstance(content, dict) else None
-    is_notebook = isinstance(cells, list) and content.get("nbformat") == 4 and all(_is_cell(cell) for cell in cells)
-    if not is_notebook or not isinstance(content.get("metadata"), dict):
+    if not _is_notebook(content):
         raise InvalidRequestError(f"notebook {path}: expected a notebook of format 4; open and save it in JupyterLab")
-    metadata = content["metadata"]
+    cells, metadata = content["cells"], content["metadata"]
+    try:
+        # Not of outputs, which a run leaves out.
+        json.dumps([metadata, *({**cell, "outputs": []} for cell in cells)], ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        what = "half of a character, as of an emoji that was cut" if isinstance(error, UnicodeError) else error
+        raise InvalidRequestError(
+            f"notebook {path}: a cell or its metadata cannot be written: it holds {what}"
+        ) from None
     language = _member(_member(metadata, "kernelspec"), "language") or _member(
         _member(metadata, "language_info"), "name"
     )
     if language not in {None, "python"}:
         raise InvalidRequestError(f"notebook {path}: expected one for Python, found one for {language!r}")
+
+
+def _is_notebook(content: Any) -> bool:
+    """Return whether it is a notebook of format 4, whichever minor one: without a whole number for that nothing reads it."""
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        return False
+    numbers, cells = (content.get("nbformat"), content.get("nbformat_minor")), content.get("cells")
+    is_format_4 = numbers[0] == 4 and all(type(number) is int for number in numbers)
+    return is_format_4 and isinstance(cells, list) and all(_is_cell(cell) for cell in cells)
 
 
 def _is_cell(cell: Any) -> bool:

@@ -64,21 +64,44 @@ def test_a_pipe_or_folder_is_no_notebook(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "[]", "null", "1", "{}", '{"cells": {}, "nbformat": 4}', '{"cells": [], "nbformat": 3}', "[" * 100_000,
-        '{"cells": [1], "nbformat": 4}', '{"cells": [{"cell_type": "code"}], "nbformat": 4}',
-        '{"cells": [{"cell_type": "code", "source": [1]}], "nbformat": 4}',
-        '{"cells": [{"cell_type": "code", "source": "", "metadata": {"tags": "x"}}], "nbformat": 4}',
-        '{"cells": [{"cell_type": "code", "source": "", "metadata": {"tags": null}}], "nbformat": 4, "metadata": {}}',
-        '{"cells": [{"cell_type": "code", "source": ""}], "nbformat": 4, "metadata": {}}', '{"cells": [], "nbformat": 4}',
-        '{"cells": [{"cell_type": "code", "source": "", "metadata": {}, "outputs": null}], "nbformat": 4, "metadata": {}}',
-        json.dumps({"cells": [], "nbformat": 4, "metadata": {"kernelspec": {"name": "bash", "language": "bash"}}}),
-        json.dumps({"cells": [], "nbformat": 4, "metadata": {"language_info": {"name": "R"}}}),
+        "", "{", "[]", "null", "1", "{}", '{"cells": {}, "nbformat": 4, "nbformat_minor": 5}', '{"cells": [], "nbformat": 3, "nbformat_minor": 5}', "[" * 100_000,
+        '{"cells": [1], "nbformat": 4, "nbformat_minor": 5}', '{"cells": [{"cell_type": "code"}], "nbformat": 4, "nbformat_minor": 5}',
+        '{"cells": [{"cell_type": "code", "source": [1]}], "nbformat": 4, "nbformat_minor": 5}',
+        '{"cells": [{"cell_type": "code", "source": "", "metadata": {"tags": "x"}}], "nbformat": 4, "nbformat_minor": 5}',
+        '{"cells": [{"cell_type": "code", "source": "", "metadata": {"tags": null}}], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}',
+        '{"cells": [{"cell_type": "code", "source": ""}], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', '{"cells": [], "nbformat": 4, "nbformat_minor": 5}',
+        '{"cells": [{"cell_type": "code", "source": "", "metadata": {}, "outputs": null}], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}',
+        json.dumps({"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "bash", "language": "bash"}}}),
+        json.dumps({"cells": [], "nbformat": 4, "metadata": {}}), json.dumps({"cells": [], "nbformat": 4, "nbformat_minor": "5", "metadata": {}}),
+        json.dumps({"cells": [], "nbformat": 4.0, "nbformat_minor": 5, "metadata": {}}),
+        json.dumps({"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "R"}}}),
     ],
 )  # fmt: skip
 def test_what_is_no_python_notebook_is_refused(tmp_path, text):
     (tmp_path / "x.ipynb").write_text(text)
     with pytest.raises(InvalidRequestError, match=r"x\.ipynb"):
         read_notebook(tmp_path / "x.ipynb")
+
+
+def test_half_of_a_character_is_refused_before_it_runs_but_in_outputs(tmp_path):
+    """An editor that cuts an emoji leaves it; the run failed when it wrote its output."""
+    half = json.loads(r'"print(\ud83d)"')
+    output = {"output_type": "stream", "name": "stdout", "text": half}
+    path = write_notebook(tmp_path / "x.ipynb", cells=["1"])
+    content = json.loads(path.read_text())
+    content["cells"][1]["outputs"] = [output]
+    path.write_text(json.dumps(content))
+    assert read_notebook(path).cells[1]["source"] == "1"
+    for place in (content["cells"][1], content["metadata"]):
+        kept = dict(place)
+        place["source"] = half
+        path.write_text(json.dumps(content))
+        with pytest.raises(
+            InvalidRequestError, match=r"x\.ipynb: a cell or its metadata cannot be written: it holds half"
+        ):
+            read_notebook(path)
+        place.clear()
+        place.update(kept)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
