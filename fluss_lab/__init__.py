@@ -10,7 +10,6 @@ Streaming tables in a small embedded cluster, tiered by Spark into Apache Iceber
 Names are loaded on first use, so importing this costs next to nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,7 +54,15 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module 'fluss_lab' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    from fluss_lab.interrupts import import_whole
+
+    found = getattr(import_whole(home), name)
+    from fluss_lab.display import is_interactive
+
+    if is_interactive():
+        # Arrow imports it at the first array that it is given; that takes a second, in which a person may press stop.
+        import_whole("pandas")
+    return found
 
 
 def __dir__() -> list[str]:

@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
+from importlib import import_module
 from signal import SIGINT
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 _JOIN_INTERVAL_S: Final = 0.05
 
@@ -251,6 +252,16 @@ class Flag(threading.Event):
             with self._monitor:
                 self._monitor.wait_for(self.is_set, timeout)
         return self._is_set
+
+
+def import_whole(name: str) -> Any:
+    """Import a module and what it needs at one go; an interrupt waits for its end.
+
+    Packages with compiled parts, as numpy, pandas and matplotlib, are not imported again in this process where the first import was
+    interrupted: the compiled parts are there, and know of the first.
+    """
+    with Held():
+        return import_module(name)
 
 
 def join_threads(threads: Iterable[threading.Thread], timeout_s: float | None = None) -> bool:

@@ -10,8 +10,11 @@ from typing import Any, Final
 from fluss_lab.display.marks import INK
 from fluss_lab.display.shown_text import short
 from fluss_lab.errors import UnsupportedError
+from fluss_lab.interrupts import import_whole
 
 try:
+    # At one go; see there.
+    import_whole("matplotlib.figure")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure

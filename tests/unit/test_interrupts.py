@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -251,3 +253,36 @@ def test_an_event_of_another_thread_cancels_again_and_again_until_the_block_ends
     with cancelled_by(threading.Event(), lambda: calls.append(1)), cancelled_by(None, lambda: calls.append(1)):
         pass
     assert len(calls) == count
+
+
+@pytest.mark.parametrize(
+    ("statement", "module"),
+    [
+        ("fluss_lab.Lab", "numpy.linalg"),
+        ("fluss_lab.Lab\nimport pyarrow\npyarrow.table({'a': [1]}).to_pandas()", "pandas.core.frame"),
+        ("from fluss_lab.display.plot_style import Picture\nPicture(1, 'x')._repr_png_()", "matplotlib.lines"),
+        ("from fluss_lab.display.plot_style import Picture\nPicture(1, 'x')._repr_png_()", "matplotlib.backends.backend_agg"),
+        ("from fluss_lab.display.plot_style import Picture\nPicture(1, 'x')._repr_png_()", "matplotlib.dates"),
+    ],
+)  # fmt: skip
+def test_a_package_that_was_being_imported_works_behind_an_interrupt(statement: str, module: str) -> None:
+    """A notebook's first call that needs pandas takes a second to import it: stopped then, no later one worked in that kernel."""
+    program = (
+        "import signal, sys, fluss_lab\n"
+        "sys.ps1 = '> '\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r} and self in sys.meta_path:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        f"statement = {statement!r}\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "try:\n"
+        "    exec(statement)\n"
+        "    print('not stopped')\n"
+        "except KeyboardInterrupt:\n"
+        "    exec(statement)\n"
+        "    print('whole')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr[-2000:]
