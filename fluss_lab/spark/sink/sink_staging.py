@@ -151,6 +151,11 @@ class Stager:
     def _disk_errors(self) -> Iterator[None]:
         try:
             yield
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"write to {self._form.info.path}: what was staged in {self._folder} is gone: a second query has the same checkpoint, "
+                "which two must not have, or somebody removed it; nothing of the batch was sent by this one"
+            ) from error
         except OSError as error:
             raise StorageError(
                 f"write to {self._form.info.path}: rows cannot be staged in {self._folder}: {error.strerror or error}; nothing "

@@ -197,9 +197,11 @@ def _java() -> str:
 
 
 def _options(folder: Path) -> str:
-    """Return the options that are set, with their sources; an unknown name is an error."""
-    found = resolve({}, os.environ, [*working_folders(), folder]).values()
-    given = [f"{each.key} ({each.source})" for each in found if not each.is_default]
+    """Return the options that are set, with their sources, also those that the lab's server was started with; an unknown name is an error."""
+    found = resolve({}, os.environ, [*working_folders(), folder])
+    given = [f"{each.key} ({each.source})" for each in found.values() if not each.is_default]
+    own = {key for key, value in cluster.read_options(folder).items() if key not in found or found[key].value != value}
+    given += [f"{key} (its server's, as it was started)" for key in sorted(own)]
     if unknown := unknown_variables(os.environ):
         raise FlussError(
             f"{', '.join(unknown)}: set in the environment, but there is no such option; see `fluss-lab config`"

@@ -310,6 +310,20 @@ def test_rows_that_the_disk_does_not_take_leave_nothing_and_it_is_said(make):
     complete(sink, 50)
 
 
+def test_what_another_query_removes_while_it_is_staged_is_said_to_be_gone(make):
+    """Of two drivers on one checkpoint, which it said to have no room."""
+    sink = make()
+
+    def removed_meanwhile():
+        yield rows(*range(300))
+        shutil.rmtree(sink.folder / "_fluss_sink" / "staged")
+
+    with pytest.raises(
+        StorageError, match=r"what was staged in .*staged is gone: a second query has the same checkpoint"
+    ):
+        sink.stage([removed_meanwhile()])
+
+
 def test_a_note_that_the_disk_does_not_take_is_said_and_what_was_noted_stays(tmp_path):
     folder = SinkFolder(tmp_path)
     folder.make()

@@ -12,6 +12,7 @@ from fluss_lab.jobs import Jobs
 from fluss_lab.jobs.scheduling.scheduler_lease import SchedulerLease
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.server import cluster
+from fluss_lab.server.process.server_process import save_options
 from fluss_lab.testing import EmbeddedCluster, ServerProcess
 from fluss_lab.workbench import Lab
 from fluss_lab.workbench.health import doctor
@@ -73,6 +74,22 @@ def test_files_of_options_with_secrets_that_others_may_read_are_reported(lab, tm
     assert "SUPERSECRET" not in str(check)
     path.chmod(0o600)
     assert found(lab)["fluss-lab.toml"].is_ok
+
+
+def test_options_that_the_server_was_started_with_are_named(lab, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("FLUSS_LAB_SERVER_")]:
+        monkeypatch.delenv(name)  # of all tests
+    save_options(lab, {})
+    assert found(lab)["options"].found == "all are the defaults"
+    monkeypatch.setenv("FLUSS_LAB_LOG_DURABILITY", "fsync")
+    started_with = {"log.durability": "fsync", "kv.snapshot.interval": "7s", "datalake.iceberg.token": "SUPERSECRET"}
+    save_options(lab, started_with)
+    check = found(lab)["options"]
+    assert check.is_ok
+    assert check.found == (
+        "log.durability (environment FLUSS_LAB_LOG_DURABILITY), datalake.iceberg.token (its server's, as it was started), "
+        "kv.snapshot.interval (its server's, as it was started)"
+    )
 
 
 def test_options_that_do_not_exist_are_reported(lab, monkeypatch):
