@@ -312,8 +312,10 @@ class JobStore:
                 if (version := _version(db)) > SCHEMA_VERSION:
                     raise UnsupportedError(newer_text(self.path, version, SCHEMA_VERSION))
                 if version == 0:
-                    raise CorruptDataError(f"{self.path}: damaged (it has no tables); {_REMEDY}")
+                    raise CorruptDataError("it has no tables")
                 yield db
+        except CorruptDataError as error:  # also of a record that cannot be read
+            raise CorruptDataError(f"{self.path}: damaged ({error}); {_REMEDY}") from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             if name.startswith("SQLITE_CONSTRAINT"):

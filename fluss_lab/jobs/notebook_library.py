@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.errors import InvalidRequestError, NotFoundError
+from fluss_lab.model.named_paths import name_fault
 
 SUFFIX: Final = ".ipynb"
 #: A stored notebook with pictures has a few megabytes.
@@ -57,6 +58,8 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
     """
     text = str(name)
     shown = repr(text if len(text) <= 140 else text[:140] + "...")
+    if text.strip() and (fault := name_fault(text)) is not None:
+        raise InvalidRequestError(f"notebook {shown}: {fault}")
     if not text.strip() or not text.isprintable():
         raise InvalidRequestError(f"notebook {shown}: expected a name, or the path of a file that ends in {SUFFIX}")
     if _SCHEME.match(text):
@@ -65,13 +68,16 @@ def find_notebook(name: str | Path, folder: Path) -> Path:
     try:
         path = Path(text).expanduser()
         if path.suffix == SUFFIX and path.is_file():
-            return path.resolve()
-        found = None if path.is_absolute() else _find_named(path, places)
+            found: Path | None = path.resolve()
+        else:
+            found = None if path.is_absolute() else _find_named(path, places)
     except (OSError, RuntimeError) as error:
         raise InvalidRequestError(f"notebook {shown}: {getattr(error, 'strerror', None) or error}") from None
     if found is None:
         looked = ", ".join(str(place) for place in places)
         raise NotFoundError(f"notebook {shown}: no such {SUFFIX} file, and none of that name in {looked}")
+    if (fault := name_fault(str(found))) is not None:  # of a folder above it, or of what a link leads to
+        raise InvalidRequestError(f"notebook {shown}: its file is {str(found)!r}: {fault}")
     return found
 
 

@@ -48,6 +48,8 @@ class _Reports:
         self._file = os.fdopen(fd, "w", buffering=1)
         #: The cell begun last, and how many there are.
         self.cell: tuple[int, int] | None = None
+        #: What the kernel answered to a cell that failed: a group of exceptions, and a magic that does not exist, leave no error in it.
+        self.failure = ""
 
     def begin_cell(self, number: int, count: int) -> None:
         self.cell = number, count
@@ -71,7 +73,7 @@ def main() -> int:
     try:
         reports.send(end=True, summary=redactor.plain(_execute(task, reports, redactor)))
     except Exception as error:
-        cell, text = failure_of(error, reports.cell)
+        cell, text = failure_of(error, reports.cell, reports.failure)
         text = redactor.text(text)[:_MESSAGE_LENGTH_MAX]
         print(f"failed: {text}", flush=True)
         reports.send(end=True, error=text, cell=cell)
@@ -117,6 +119,7 @@ def _literal(path: str) -> str:
 
 
 def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type:
+    from nbclient.exceptions import CellExecutionError
     from papermill.clientwrap import PapermillNotebookClient
     from papermill.engines import NBClientEngine
     from papermill.log import logger
@@ -142,6 +145,9 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
             self.running = cell
             try:
                 return super().execute_cell(cell, cell_index, **kwargs)
+            except CellExecutionError as error:
+                reports.failure = named_error(error.ename, error.evalue)
+                raise
             finally:
                 self.tidy()
                 self.running = None
@@ -220,19 +226,26 @@ def _summary(executed: Any) -> dict[str, Any]:
     return merged
 
 
-def failure_of(error: Exception, begun: tuple[int, int] | None) -> tuple[int | None, str]:
+def named_error(name: str, text: str) -> str:
+    """Return an error as it is shown: its class, and its text if it has one."""
+    return f"{name}: {text}" if text.strip() else name
+
+
+def failure_of(error: Exception, begun: tuple[int, int] | None, answered: str = "") -> tuple[int | None, str]:
     """Return the number of the cell that failed, if one did, and what is said of it.
 
     Args:
         error: What ended the run.
         begun: The cell begun last, and how many there are.
+        answered: What the kernel answered to a cell that failed, where the cell itself has no error.
     """
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     if isinstance(error, PapermillExecutionError):
         line = next((line for line in error.source.splitlines() if line.strip()), "")
-        return error.exec_count, f"cell {error.exec_count} ({line.strip()[:60]}): {error.ename}: {error.evalue}"
+        found = named_error(error.ename, error.evalue) if error.traceback or error.evalue else answered or error.ename
+        return error.exec_count, f"cell {error.exec_count} ({line.strip()[:60]}): {found}"
     if isinstance(error, DeadKernelError):
         number, place = (None, "") if begun is None else (begun[0], f", in cell {begun[0]} of {begun[1]}")
         return number, f"the kernel ended: killed, out of memory, or crashed{place}"

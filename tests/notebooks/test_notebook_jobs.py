@@ -102,6 +102,20 @@ def test_cells_print_faster_than_outputs_are_processed(tmp_path):
     assert end == "... the log ends here: more than 32.0 MB"
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ExceptionGroup('two', [ValueError('a'), KeyError('b')])", r"ExceptionGroup: two \(2 sub-exceptions\)"),
+        ("%%nosuch\nx", "UsageError: Cell magic `%%nosuch` not found."),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt;"),
+    ],
+)
+def test_what_ends_a_cell_is_said_whatever_it_leaves_in_it(tmp_path, code, says):
+    notebook = write_notebook(tmp_path / "x.ipynb", cells=[code])
+    with pytest.raises(NotebookError, match=rf"cell 1 \(.*\): {says}"):
+        Jobs(tmp_path / "lab").run(notebook)
+
+
 def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monkeypatch):
     """All three attach to one lab: each sees what those before it wrote."""
     notebook = write_notebook(tmp_path / "count.ipynb", 'lab_folder: str = "lab"\ncount: int = 2  # 1 to 100', COUNT)

@@ -166,6 +166,21 @@ def test_damage_and_newer_formats_are_refused(store):
                 call()
 
 
+@pytest.mark.parametrize("record", ["", "{}", "[1]", '{"id": 1'])
+def test_a_record_that_cannot_be_read_is_named_with_its_file_and_what_helps(store, record):
+    store.add_job(make_job(), replaces=False)
+    store.add_run(make_run())
+    with closing(sqlite3.connect(store.path)) as db:
+        db.execute("UPDATE jobs SET record = ?", (record,))
+        db.execute("UPDATE runs SET record = ?", (record,))
+        db.commit()
+    for call, what in ((store.jobs, "a job"), (store.runs, "a run"), (lambda: store.run("r1"), "a run")):
+        with pytest.raises(
+            CorruptDataError, match=rf"jobs\.db: damaged \({what} of the store: .*\); restore it from a backup"
+        ):
+            call()
+
+
 def test_several_that_begin_at_once_find_tables_or_nothing(tmp_path):
     """Whoever reads while another makes the file."""
     failures = []

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,21 @@ def test_what_is_no_notebook_here_is_refused(tmp_path, monkeypatch, name):
     with pytest.raises((InvalidRequestError, NotFoundError)) as refused:
         find_notebook(name, tmp_path / "lab")
     assert len(str(refused.value)) < 600
+
+
+def test_a_name_that_is_no_text_is_said_to_be_that(tmp_path, monkeypatch):
+    """Bytes of another encoding: it was said not to end in .ipynb, and was a raw error where a link or a folder has them."""
+    named = os.path.join(os.fsencode(tmp_path), b"caf\xe9.ipynb")
+    os.replace(write_notebook(tmp_path / "x.ipynb"), named)
+    (tmp_path / "link.ipynb").symlink_to(os.fsdecode(named))
+    folder = os.path.join(os.fsencode(tmp_path), b"d\xe9")
+    os.mkdir(folder)
+    shutil.copy(named, os.path.join(folder, b"y.ipynb"))
+    monkeypatch.chdir(os.fsdecode(folder))
+    for name in (os.fsdecode(named), Path(os.fsdecode(named)), tmp_path / "link.ipynb", "y.ipynb"):
+        with pytest.raises(InvalidRequestError, match="it has bytes that are no text in utf-8; rename it") as refused:
+            find_notebook(name, tmp_path / "lab")
+        str(refused.value).encode()
 
 
 def test_a_link_leads_out_of_no_place(tmp_path):
