@@ -361,8 +361,8 @@ def _plain(name: str, value: Any, depth: int) -> Any:
     if isinstance(value, Mapping) and depth and all(isinstance(key, str) for key in value):
         return {str(_plain(name, key, 0)): _plain(name, each, depth - 1) for key, each in value.items()}
     raise InvalidRequestError(
-        f"parameter {name}: expected text, numbers, booleans, None, or lists and dicts of them (at most {DEPTH_MAX} deep), "
-        f"found {_short_text(value)}"
+        f"parameter {name}: expected text (without the character of code 0, or half of one), whole numbers of 64 bits, finite numbers, "
+        f"booleans, None, or lists and dicts of them (at most {DEPTH_MAX} deep), found {_short_text(value)}"
     )
 
 

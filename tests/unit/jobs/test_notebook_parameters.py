@@ -164,6 +164,18 @@ def test_hostile_ones_are_refused(tmp_path, values):
 
 
 @pytest.mark.parametrize(
+    ("values", "says"),
+    [({"n": 10**30}, "whole numbers of 64 bits"), ({"n": math.nan}, "finite numbers"), ({"text": "a\0b"}, "without the character of code 0"),
+     ({"text": "\ud800"}, "or half of one")],
+)  # fmt: skip
+def test_what_of_a_text_or_number_cannot_be_is_said(tmp_path, values, says):
+    """It said "expected text, numbers, ..., found 1000000000000000000000"."""
+    notebook = read_notebook(write_notebook(tmp_path / "x.ipynb", 'n: int = 3\ntext: str = ""'))
+    with pytest.raises(InvalidRequestError, match=says):
+        check_parameters(notebook, values)
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("days", 366), ("days", 1.5), ("share", 1.01), ("share", math.nan), ("share", math.inf), ("how", "right"), ("how", ""),
