@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from fluss_lab.errors import InvalidRequestError
 from fluss_lab.jobs.output_limit import OutputLimit, join_streams, without_emptied
 from fluss_lab.jobs.run_processes import kill_run
-from fluss_lab.jobs.run_record import SUMMARY_MIME
+from fluss_lab.jobs.run_record import SUMMARY_LENGTH_MAX, SUMMARY_MIME
 from fluss_lab.jobs.run_secrets import Redactor
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 
@@ -110,7 +111,7 @@ def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dic
             stderr_file=sys.stdout,
             config=config,
         )
-    return _summary(executed)
+    return summary_of(executed)
 
 
 def _literal(path: str) -> str:
@@ -217,12 +218,22 @@ def kernel_sockets() -> Iterator[Any]:
         yield Config({"KernelManager": {"transport": "ipc", "ip": prefix}} if short else {})
 
 
-def _summary(executed: Any) -> dict[str, Any]:
+def summary_of(executed: Any) -> dict[str, Any]:
+    """Return what a notebook reported: its outputs of type ``SUMMARY_MIME``, merged.
+
+    Raises:
+        InvalidRequestError: It is larger than the record of a run may be: whoever lists runs reads all of each.
+    """
     merged: dict[str, Any] = {}
     for cell in executed.cells:
         for item in cell.get("outputs", ()):
             found = item.get("data", {}).get(SUMMARY_MIME, {})
             merged |= found if isinstance(found, dict) else {}
+    if (length := len(json.dumps(merged))) > SUMMARY_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"the summary that the notebook displayed has {length:,} characters as JSON, expected at most {SUMMARY_LENGTH_MAX:,}: write "
+            "what is long to a table or a file, and display its name; all cells ran"
+        )
     return merged
 
 

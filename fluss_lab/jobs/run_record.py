@@ -13,6 +13,8 @@ from fluss_lab.model.times import format_moment
 
 #: The MIME type of a notebook's output for programs.
 SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
+#: Characters of a run's summary as JSON, at most.
+SUMMARY_LENGTH_MAX: Final = 1 << 18
 
 #: ``missed``: due, and not run, for the reason that its `RunRecord.error` has.
 RunState: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled", "missed"]

@@ -6,14 +6,17 @@ import sys
 import tracemalloc
 import uuid
 
+import nbformat
 import psutil
+import pytest
 from nbclient.exceptions import DeadKernelError
 
+from fluss_lab.errors import InvalidRequestError
 from fluss_lab.jobs.notebook_library import read_notebook
-from fluss_lab.jobs.notebook_process import failure_of
+from fluss_lab.jobs.notebook_process import failure_of, summary_of
 from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run, run_processes
-from fluss_lab.jobs.run_record import RunTask
+from fluss_lab.jobs.run_record import SUMMARY_LENGTH_MAX, SUMMARY_MIME, RunTask
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
@@ -24,6 +27,24 @@ def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
     assert failure_of(DeadKernelError("Kernel died"), (2, 5)) == (2, f"{ended}, in cell 2 of 5")
     assert failure_of(DeadKernelError("Kernel died"), None) == (None, ended)
     assert failure_of(OSError("no room"), (2, 5)) == (None, "OSError: no room")
+
+
+def displayed(*summaries):
+    """Return a notebook whose cells have displayed summaries."""
+    outputs = [nbformat.v4.new_output("display_data", {SUMMARY_MIME: each}) for each in summaries]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=[each]) for each in outputs])
+
+
+def test_a_summary_that_is_too_long_for_the_history_is_an_error():
+    """Whoever lists runs reads all of each."""
+    length = len('{"rows": 3, "text": ""}')
+    assert summary_of(displayed({"rows": 2, "text": ""}, {"rows": 3}, 5)) == {"rows": 3, "text": ""}
+    most = "x" * (SUMMARY_LENGTH_MAX - length)
+    assert summary_of(displayed({"rows": 3, "text": most})) == {"rows": 3, "text": most}
+    with pytest.raises(
+        InvalidRequestError, match=r"summary .* has 262,145 characters .* at most 262,144: write what is long"
+    ):
+        summary_of(displayed({"rows": 3}, {"text": most + "x"}))
 
 
 def test_a_log_on_a_full_disk_fails_no_run(tmp_path):
