@@ -1595,7 +1595,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options", "tablet_server_status", "metrics_pages", "kept_partitions", "folder_trouble")
+    __slots__ = ("coordinator_epoch", "tablet_servers", "attached", "ephemeral", "started_time", "tiering_states", "options", "tablet_server_status", "metrics_pages", "kept_partitions", "folder_trouble", "write_trouble")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
@@ -1607,6 +1607,7 @@ class DescribeClusterResponse(_message.Message):
     METRICS_PAGES_FIELD_NUMBER: _ClassVar[int]
     KEPT_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     FOLDER_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    WRITE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
     attached: int
@@ -1618,7 +1619,8 @@ class DescribeClusterResponse(_message.Message):
     metrics_pages: _containers.RepeatedCompositeFieldContainer[PbMetricsPage]
     kept_partitions: _containers.RepeatedCompositeFieldContainer[PbKeptPartition]
     folder_trouble: str
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ..., tablet_server_status: _Optional[_Iterable[_Union[PbTabletServerStatus, _Mapping]]] = ..., metrics_pages: _Optional[_Iterable[_Union[PbMetricsPage, _Mapping]]] = ..., kept_partitions: _Optional[_Iterable[_Union[PbKeptPartition, _Mapping]]] = ..., folder_trouble: _Optional[str] = ...) -> None: ...
+    write_trouble: str
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., attached: _Optional[int] = ..., ephemeral: _Optional[bool] = ..., started_time: _Optional[int] = ..., tiering_states: _Optional[_Iterable[_Union[PbTieringState, _Mapping]]] = ..., options: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ..., tablet_server_status: _Optional[_Iterable[_Union[PbTabletServerStatus, _Mapping]]] = ..., metrics_pages: _Optional[_Iterable[_Union[PbMetricsPage, _Mapping]]] = ..., kept_partitions: _Optional[_Iterable[_Union[PbKeptPartition, _Mapping]]] = ..., folder_trouble: _Optional[str] = ..., write_trouble: _Optional[str] = ...) -> None: ...
 
 class PbKeptPartition(_message.Message):
     __slots__ = ("table_id", "table_path", "partition_name", "since_time", "reason")

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from fluss_lab.client import Connection
 from fluss_lab.client.table_listing import lake_tables
 from fluss_lab.display import Waiting, is_interactive
-from fluss_lab.errors import TieringCancelledError
+from fluss_lab.errors import StorageError, TieringCancelledError
 from fluss_lab.interrupts import Held
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import TableDescriptor
@@ -162,10 +162,14 @@ class LabSpark:
             pool: Its FAIR pool; see `SparkTieringExecutor`.
 
         Raises:
+            StorageError: The lab cannot be written; no Spark was started for what would be refused.
             UnsupportedError: The master may run tasks on other machines, and something that they need is missing.
         """
+        from fluss_lab.spark.session.jvm_launch import has_jvm
         from fluss_lab.spark.tiering.spark_executor import SparkTieringExecutor
 
+        if not has_jvm():
+            self._check_writable()
         session = self.session()
         self._prepare(session, storage)
         return SparkTieringExecutor(session, pool=pool)
@@ -202,6 +206,13 @@ class LabSpark:
             check_store(context, master, storage, paths)
             self._checked = checked
 
+    def _check_writable(self) -> None:
+        if trouble := self._cluster().write_trouble:
+            raise StorageError(f"nothing was begun in the lake: {trouble}")
+
+    def _cluster(self) -> pb.DescribeClusterResponse:
+        return self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+
     def _options(self) -> dict[str, str]:
-        described = self._connection.coordinator().describe_cluster(pb.DescribeClusterRequest())
+        described = self._cluster()
         return {entry.key: entry.value for entry in described.options}

@@ -115,6 +115,13 @@ DISK_ROOM = (
         _KILLED,
     ),
     Mutant(
+        "spark_started_for_a_lab_that_cannot_be_written", "P9", "fluss_lab/workbench/lab_spark.py",
+        "            self._check_writable()\n",
+        "            pass\n",
+        ("tests/unit/workbench/test_lab_spark.py::"
+         "test_a_lab_that_cannot_be_written_refuses_rounds_before_spark_is_started",),
+    ),
+    Mutant(
         "a_lab_that_cannot_be_written_drops_tables", "P1", READ_ONLY,
         '        raise self._refusal("nothing was dropped")\n',
         "        return action()\n",

@@ -479,6 +479,7 @@ class CoordinatorService:
             kept_partitions=[coordinator_messages.kept_message(each) for each in self._auto.kept_partitions()],
             metrics_pages=coordinator_messages.metrics_pages(self.metrics_ports),
             folder_trouble=self.store.reserve.folder_trouble,
+            write_trouble=self.store.reserve.write_trouble,
         )
 
     def metrics(self) -> Iterator[Family]:
@@ -486,10 +487,9 @@ class CoordinatorService:
         yield from coordinator_gauges.cluster_families(
             self._catalog, self._tablets.nodes(), attached=len(self._sessions)
         )
-        yield from coordinator_gauges.kept_families(self._auto.kept_partitions(), self._clock.now_ms())
-        yield from coordinator_gauges.tiering_families(
-            self._tiering.states(), self._tiering.stats, self._clock.now_ms()
-        )
+        now_ms = self._clock.now_ms()
+        yield from coordinator_gauges.kept_families(self._auto.kept_partitions(), now_ms)
+        yield from coordinator_gauges.tiering_families(self._tiering.states(), self._tiering.stats, now_ms)
 
     def stop_cluster(self, request: pb.StopClusterRequest, /) -> pb.StopClusterResponse:
         """Begin a graceful stop, unless sessions other than the given ones need the cluster."""

@@ -98,6 +98,11 @@ class DiskReserve:
             "back, or close the lab, which ends the server"
         )
 
+    @property
+    def write_trouble(self) -> str | None:
+        """Return why nothing may be written, whatever room there is, and what to do; None: it may."""
+        return self.folder_trouble
+
     def check(self, what: str) -> None:
         """Refuse to write while the reserve is short, or where the folder is no longer at its path.
 

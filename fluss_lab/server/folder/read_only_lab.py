@@ -175,11 +175,16 @@ class ReadOnlyDisk(DiskReserve):
         """Raise StorageError."""
         raise self._refusal(what)
 
-    def _refusal(self, what: str) -> StorageError:
-        return StorageError(
-            f"{what}: the lab's folder {self._lab} cannot be written, for instance because its file system is mounted read-only: "
+    @property
+    def write_trouble(self) -> str:
+        """Return that the lab cannot be written, and what to do."""
+        return (
+            f"the lab's folder {self._lab} cannot be written, for instance because its file system is mounted read-only: "
             "it is open for reading; to write, make it writable, close the lab and open it again"
         )
+
+    def _refusal(self, what: str) -> StorageError:
+        return StorageError(f"{what}: {self.write_trouble}")
 
     def prepare(self) -> None:
         """Do nothing: there is no reserve."""

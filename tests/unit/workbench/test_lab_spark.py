@@ -11,7 +11,8 @@ from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.errors import UnsupportedError
 from fluss_lab.lake import lake_storage
 from fluss_lab.workbench.lab_spark import LabSpark
-from tests.unit.spark.session.java_kit import WAITS, java_home
+from tests.unit.server.disks import read_only
+from tests.unit.spark.session.java_kit import ENDS, WAITS, java_home, pids
 
 pytestmark = pytest.mark.spark
 
@@ -140,3 +141,43 @@ def test_a_table_of_the_lake_that_is_opened_made_or_enabled_starts_it_and_it_goe
         [sys.executable, "-c", _OPENED], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
     )
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+_FILLED = """
+import fluss_lab as fl
+with fl.Lab.open("lab", config={"server.grace": "1ms"}) as lab:
+    lab.create_database("d")
+    lab.create_table("d.t", {"a": "int"}, properties={"table.datalake.enabled": True}).append([{"a": 1}])
+"""
+_TIERED = """
+import fluss_lab as fl
+from fluss_lab.testing import wait_until
+
+with fl.Lab.open("lab", config={"server.grace": "1ms"}) as lab:
+    for call in (lab["d.t"].tier, lab.tier, lab["d.t"].compact):
+        try:
+            call()
+        except fl.errors.StorageError as error:
+            print(error)
+    with lab.tiering_service() as service:
+        wait_until(lambda: service.status().error)
+        print(service.status().error)
+"""
+
+
+def test_a_lab_that_cannot_be_written_refuses_rounds_before_spark_is_started(tmp_path):
+    """Seen: it took the seconds of Spark's start to refuse, and the JVM stayed."""
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path), "JAVA_HOME": str(java_home(tmp_path, ENDS))}
+
+    def run(text):
+        words = [sys.executable, "-c", text]
+        return subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+
+    assert run(_FILLED).stderr == ""
+    with read_only(tmp_path / "lab"):
+        done = run(_TIERED)
+    lines = done.stdout.splitlines()
+    assert (len(lines), done.returncode) == (4, 0), done.stderr
+    assert all("nothing was begun in the lake: the lab's folder" in line for line in lines)
+    assert all("cannot be written" in line for line in lines)
+    assert pids(tmp_path) == []
