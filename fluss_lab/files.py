@@ -1,4 +1,4 @@
-"""Durable writes, atomic replacement and locks of files: the only module that calls fsync, replace and flock."""
+"""Durable writes, atomic replacement and locks of files: the only module that calls fsync, replace and flock. And temporary files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+from fluss_lab.errors import StorageError
 
 #: Bytes of a file copied at once.
 _COPIED_BYTES: Final = 4 << 20
@@ -20,6 +23,45 @@ _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 #: What it says where kernel or file system cannot.
 _NO_EXCHANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
+
+
+def temporary_root() -> Path:
+    """Return the folder for temporary files, which is ``TMPDIR`` if that can be written.
+
+    Raises:
+        StorageError: No folder for them can be written.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{error.strerror}: none of them is there, can be written and has room; let TMPDIR name one that does"
+        ) from error
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a temporary folder of this user's, which is removed when the block ends.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    root = temporary_root()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+    except OSError as error:
+        raise temporary_refusal(root, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def temporary_refusal(folder: Path, error: OSError) -> StorageError:
+    """Return the error for a temporary file that cannot be written in a folder."""
+    return StorageError(
+        f"{folder}: no temporary files can be written there: {error.strerror or error}; make room, or let TMPDIR name another folder"
+    )
 
 
 def fsync_file(fd: int) -> None:

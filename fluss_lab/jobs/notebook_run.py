@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
+from fluss_lab import files
 from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
@@ -152,13 +153,13 @@ class NotebookRun:
             for folder in (self.place.home, self.place.work):
                 make_folder(folder)
             self._remove_leavings()
-            self.scratch = Path(tempfile.mkdtemp(prefix=_scratch_prefix(self.id)))
-            (self.scratch / self._notebook.path.name).write_text(self._notebook.text, encoding="utf-8")
-            self._log = _create_file(self.place.log)
+            self._make_scratch()
             with _create_file(self.place.output) as output:
                 output.write(self._notebook.text)
+            self._log = _create_file(self.place.log)
         except OSError as error:
-            shutil.rmtree(self.scratch, ignore_errors=True) if self.scratch.name else None
+            with suppress(OSError):  # a notebook that is cut off is no output
+                self._remove_leavings()
             raise StorageError(f"{self.place.output.parent}: the run cannot begin: {error}") from error
         reader, writer = os.pipe()
         self._writer = writer
@@ -179,6 +180,14 @@ class NotebookRun:
             thread.start()
             self._threads.append(thread)
         return self._process.pid
+
+    def _make_scratch(self) -> None:
+        try:
+            self.scratch = Path(tempfile.mkdtemp(prefix=_scratch_prefix(self.id)))
+            (self.scratch / self._notebook.path.name).write_text(self._notebook.text, encoding="utf-8")
+        except OSError as error:
+            remove_scratch(self.id)
+            raise files.temporary_refusal(files.temporary_root(), error) from error
 
     def _remove_leavings(self) -> None:
         """Remove what a start of this very run left that was killed before it was recorded: nothing had run."""
@@ -313,7 +322,7 @@ def _scratch_prefix(run_id: str) -> str:
 
 def remove_scratch(run_id: str) -> None:
     """Remove the temporary folder of a run that was killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{glob.escape(_scratch_prefix(run_id))}*"):
+    for path in files.temporary_root().glob(f"{glob.escape(_scratch_prefix(run_id))}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -122,6 +122,20 @@ DISK_ROOM = (
          "test_a_lab_that_cannot_be_written_refuses_rounds_before_spark_is_started",),
     ),
     Mutant(
+        "codec_unpacked_in_the_midst_of_a_query", "P9", "fluss_lab/spark/source/parquet_frame.py",
+        "    load_codecs(session)\n",
+        "",
+        ("tests/unit/workbench/test_spark_loss.py::"
+         "test_a_full_disk_of_temporary_files_is_said_and_spark_goes_on_when_there_is_room",),
+    ),
+    Mutant(
+        "no_room_for_a_copy_taken_for_damage", "P11", "fluss_lab/server/folder/metadata_values.py",
+        "        if not is_full(error):\n            raise\n",
+        "        raise\n",
+        ("tests/unit/server/folder/test_lab_inspection.py::"
+         "test_no_room_for_a_copy_of_the_metadata_is_no_damage",),
+    ),
+    Mutant(
         "a_lab_that_cannot_be_written_drops_tables", "P1", READ_ONLY,
         '        raise self._refusal("nothing was dropped")\n',
         "        return action()\n",

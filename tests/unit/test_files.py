@@ -2,12 +2,14 @@
 
 import os
 import stat
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fluss_lab import files
+from fluss_lab.errors import StorageError
 from fluss_lab.files import (
     create_atomic,
     exchange,
@@ -136,3 +138,24 @@ def test_names_that_cannot_be_exchanged_stay(tmp_path, monkeypatch, can_at_once)
     with pytest.raises(FileNotFoundError):
         exchange(tmp_path / "new", tmp_path / "old")
     assert os.listdir(tmp_path) == ["old"]
+
+
+def test_a_temporary_folder_goes_with_its_block_and_one_that_cannot_be_made_says_what_helps(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with files.temporary_folder("mine-") as folder:
+        (folder / "file").write_bytes(b"x")
+        assert folder.parent == files.temporary_root() == tmp_path
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StorageError, match=r"gone: no temporary files .* No such file .*let TMPDIR name another"):
+        files.temporary_folder("mine-").__enter__()
+
+
+def test_where_no_temporary_files_can_be_written_the_error_says_what_helps(monkeypatch):
+    """Seen: labs, rounds and queries ended in Python's FileNotFoundError."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere", "/dev/null/x"])
+    for call in (files.temporary_root, files.temporary_folder("mine-").__enter__):
+        with pytest.raises(StorageError, match=r"\['/nowhere', '/dev/null/x'\].*let TMPDIR name one"):
+            call()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from fluss_lab.errors import CorruptDataError, FlussError, LabError, UnsupportedError
+from fluss_lab.errors import CorruptDataError, FlussError, LabError, StorageError, UnsupportedError
 from fluss_lab.model.format_versions import newer_text
 from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_files import check_files
@@ -30,7 +29,7 @@ from fluss_lab.server.coordinator.metadata.metadata_store import (
 from fluss_lab.server.folder.folder_lock import tablet_folders
 from fluss_lab.server.folder.known_buckets import KnownBuckets, Range, read_known
 from fluss_lab.server.folder.metadata_checks import check_folder_ids, check_metadata_is_there
-from fluss_lab.server.folder.metadata_values import copy_database, metadata_values
+from fluss_lab.server.folder.metadata_values import database_copy, metadata_values
 from fluss_lab.server.folder.remote_storage import KV, LOG, OWNER_FILE, is_claimed, remote_root
 from fluss_lab.server.process import server_process
 from fluss_lab.server.server_options import default_lake_options, with_lake
@@ -107,9 +106,8 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
         yield from _no_metadata(path)
         return
     problems: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
-        try:
-            copy = copy_database(path, Path(copies))
+    try:
+        with database_copy(path) as copy:
             with closing(sqlite3.connect(copy)) as db:
                 problems += [
                     f"a row of {row[0]} refers to a missing row" for row in db.execute("PRAGMA foreign_key_check")
@@ -122,8 +120,11 @@ def _metadata(path: Path) -> Iterator[Finding | str]:
                     problems.append(problem)
             if not problems:
                 yield from _other_metadata(path, copy)
-        except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
-            problems.append(str(error))
+    except StorageError as error:
+        yield _unreadable(path, error)
+        return
+    except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
+        problems.append(str(error))
     for problem in problems:
         yield Finding(
             path, None, problem, "The coordinator's metadata is damaged or of another version; the server may not start",
@@ -155,11 +156,11 @@ def _known_buckets(path: Path) -> KnownBuckets | None:
     """Return what the metadata knows of buckets; None when it cannot be read, which `_metadata` reports."""
     if not path.exists():
         return None
-    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
-        try:
-            return read_known(copy_database(path, Path(copies)))
-        except (sqlite3.DatabaseError, UnicodeError, OSError):
-            return None
+    try:
+        with database_copy(path) as copy:
+            return read_known(copy)
+    except (sqlite3.DatabaseError, UnicodeError, OSError, StorageError):
+        return None
 
 
 # -- logs ------------------------------------------------------------------------------------------------------------
@@ -281,7 +282,11 @@ def _lake_catalog(folder: Path, known: KnownBuckets) -> Iterator[Finding | str]:
     if not known.lake or with_lake(server_process.read_options(folder), folder).get(_LAKE_KEY) != own:
         return  # nothing is tiered; or the catalog is elsewhere
     path = folder / "lake" / "catalog.db"
-    problem = _catalog_problem(path)
+    try:
+        problem = _catalog_problem(path)
+    except StorageError as error:
+        yield _unreadable(path, error)
+        return
     if problem is not None:
         names = sorted({known.place(bucket) for bucket in known.lake})
         meaning = f"What the lake holds of {', '.join(names[:_NAMED_MAX])}{', ...' if names[_NAMED_MAX:] else ''} cannot be read or tiered to"
@@ -294,13 +299,12 @@ def _lake_catalog(folder: Path, known: KnownBuckets) -> Iterator[Finding | str]:
 def _catalog_problem(path: Path) -> str | None:
     if not path.exists():
         return "the catalog's file is missing"
-    with tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies:
-        try:
-            with closing(sqlite3.connect(copy_database(path, Path(copies)))) as db:
-                (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-                db.execute("SELECT count(*) FROM iceberg_tables").fetchone()
-        except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
-            return str(error)
+    try:
+        with database_copy(path) as copy, closing(sqlite3.connect(copy)) as db:
+            (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            db.execute("SELECT count(*) FROM iceberg_tables").fetchone()
+    except (sqlite3.DatabaseError, UnicodeError, OSError) as error:
+        return str(error)
     return None if found == "ok" else str(found)
 
 

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from fluss_lab import files
 from fluss_lab.errors import CorruptDataError, StorageError
 from fluss_lab.server.coordinator.metadata.metadata_store import BUSY_TIMEOUT_S, DATABASE_FILE, PASSING
+from fluss_lab.server.folder.disk_reserve import is_full
 
 
-def copy_database(path: Path, folder: Path) -> Path:
-    """Copy a file of SQLite's with its logs into a folder; return the copy. Nobody may write to it.
+@contextmanager
+def database_copy(path: Path) -> Iterator[Path]:
+    """Yield a copy of a file of SQLite's with its logs, to which nobody writes meanwhile: opening it changes files beside it.
 
     Raises:
-        OSError: It cannot be read, or the copy cannot be written.
+        OSError: It cannot be read.
+        StorageError: There is no room for the copy, which says nothing about the file.
     """
-    for each in (path, *(path.with_name(path.name + log) for log in ("-wal", "-journal"))):
-        if each.exists():
-            shutil.copyfile(each, folder / each.name)
-    return folder / path.name
+    with files.temporary_folder("fluss-lab-doctor-") as folder:
+        for each in (path, *(path.with_name(path.name + log) for log in ("-wal", "-journal"))):
+            if each.exists():
+                _copy(each, folder)
+        yield folder / path.name
+
+
+def _copy(path: Path, folder: Path) -> None:
+    try:
+        shutil.copyfile(path, folder / path.name)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise files.temporary_refusal(folder.parent, error) from error
 
 
 def metadata_values(folder: Path, *, is_served: bool) -> dict[str, str]:
@@ -59,8 +72,5 @@ def _opened(path: Path, *, is_served: bool) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(address, timeout=BUSY_TIMEOUT_S, uri=True)) as db:
             yield db
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="fluss-lab-doctor-") as copies,
-        closing(sqlite3.connect(copy_database(path, Path(copies)))) as db,
-    ):
+    with database_copy(path) as copy, closing(sqlite3.connect(copy)) as db:
         yield db

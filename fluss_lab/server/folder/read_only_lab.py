@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -58,7 +57,7 @@ def home_of(folder: Path) -> Path:
     # Another lab in the same place, or this one after a change, has another shadow.
     identity = [str(folder.resolve()), *(_identity_of(folder / name) for name in _METADATA)]
     name = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:_NAME_LENGTH]
-    return Path(tempfile.gettempdir()) / f"fluss-lab-{os.geteuid()}" / name
+    return files.temporary_root() / f"fluss-lab-{os.geteuid()}" / name
 
 
 def _identity_of(path: Path) -> str:
@@ -74,6 +73,7 @@ def make_home(folder: Path) -> Path:
 
     Raises:
         LabError: The shadow is another user's, or others may write in it; or the folder cannot be written and is no lab's.
+        StorageError: The shadow cannot be made.
     """
     home = home_of(folder)
     if home == folder:
@@ -83,7 +83,7 @@ def make_home(folder: Path) -> Path:
             )
         return home
     for place in (home.parent, home):
-        place.mkdir(mode=0o700, exist_ok=True)
+        _make_private(place, folder)
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise LabError(
@@ -91,6 +91,18 @@ def make_home(folder: Path) -> Path:
                 "found another one: find out who made it, and remove it, or set TMPDIR to another place"
             )
     return home
+
+
+def _make_private(place: Path, folder: Path) -> None:
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        return  # no folder, as its owner is told
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written, and {place}, where its servers would write, cannot be made: {error.strerror or error}; "
+            "let TMPDIR name a folder that can be written"
+        ) from error
 
 
 def cast(folder: Path, home: Path) -> None:
@@ -110,7 +122,8 @@ def cast(folder: Path, home: Path) -> None:
         files.write_atomic(home / SHADOW_MARK, os.fsencode(folder), durable=False)
     except OSError as error:
         raise StorageError(
-            f"{folder} cannot be written, and cannot be served for reading from {home}: {error}"
+            f"{folder} cannot be written, and cannot be served for reading from {home}: {error}; make room there, or let TMPDIR "
+            "name another folder"
         ) from error
 
 

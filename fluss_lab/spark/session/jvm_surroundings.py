@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from fluss_lab import files
 from fluss_lab.errors import InvalidPropertyError, StorageError
 from fluss_lab.spark.session.user_cache import check_private, private_caches
 
@@ -36,6 +37,8 @@ _LOCAL_DIR: Final = "spark.local.dir"
 #: Where a JVM puts temporary files, whatever TMPDIR says.
 _JVM_DEFAULT: Final = Path("/tmp")  # noqa: S108  # that is where it does
 _TEMP_OPTION: Final = "java.io.tmpdir"
+#: Of a file that a disk with any room takes.
+_LOOK_BYTES: Final = 4096
 _NO_EXECUTION: Final = getattr(os, "ST_NOEXEC", 0)
 
 
@@ -78,6 +81,19 @@ def _without_places(words: list[str], master: str) -> Iterator[str]:
                 "%s has %s %s, which is not used: Spark starts as %s; lab.start_spark(master) or client.spark.master says otherwise",
                 ARGUMENTS, name, value, master,
             )  # fmt: skip
+
+
+def check_temporary_files() -> None:
+    """Check that temporary files can be written: a start of Spark needs some.
+
+    Raises:
+        StorageError: They cannot.
+    """
+    with files.temporary_folder("fluss_lab-look-") as folder:
+        try:
+            (folder / "look").write_bytes(bytes(_LOOK_BYTES))
+        except OSError as error:
+            raise files.temporary_refusal(folder.parent, error) from error
 
 
 def check_local_dirs(env: Mapping[str, str], settings: Mapping[str, str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import FlussError, ResourceExhaustedError, UnavailableError
+from fluss_lab.errors import FlussError, ResourceExhaustedError, StorageError, UnavailableError
 from fluss_lab.spark.session.jvm_launch import NO_DESCRIPTOR, is_alive
 from fluss_lab.tracebacks import notebook_traceback
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 #: By these pyspark writes an error that it raises to standard error as well, as a line of JSON with its Python frames.
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _OFF: Final = 100
+#: By which a disk refuses a write: full, a quota that is used up, read-only.
+_REFUSED: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _JVM_FRAMES: Final = re.compile(r"\n\s*at [\w.$/<>]+\(.*", re.DOTALL)
 _PYTHON_FRAMES: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)", re.MULTILINE
@@ -70,6 +73,7 @@ def spark_loss(session: SparkSession, what: str) -> Iterator[None]:
     Raises:
         UnavailableError: The session's JVM ended, or it was stopped. Any other error passes as it is.
         ResourceExhaustedError: This process has too many files open to ask it.
+        StorageError: Its folder for files on this machine took no more.
     """
     try:
         yield
@@ -80,12 +84,31 @@ def spark_loss(session: SparkSession, what: str) -> Iterator[None]:
             raise ResourceExhaustedError(
                 f"{what}: {error.strerror}: Spark cannot be asked; close some (connections, scanners), or allow more: ulimit -n"
             ) from error
+        if (refusal := disk_refusal(error, session, what)) is not None:
+            raise refusal from error
         if is_alive(session):
             raise
         raise UnavailableError(
             f"{what}: its Spark is gone: the JVM ended, or its session was stopped, and with it the frames and views that it had; "
             "make them anew: lab.spark and lab.sql start another one"
         ) from error
+
+
+def disk_refusal(error: Exception, session: SparkSession, what: str) -> StorageError | None:
+    """Return the error to raise where a disk refused a file of pyspark's own; None: it is another error.
+
+    Args:
+        error: That what is done with Spark has raised.
+        session: Which was used.
+        what: It does.
+    """
+    if not isinstance(error, OSError) or error.errno not in _REFUSED:
+        return None
+    folder = getattr(session.sparkContext, "_temp_dir", "its folder")
+    return StorageError(
+        f"{what}: {error.strerror}: Spark writes what it is given into {folder}; make room on that disk, or start Spark anew with "
+        "another folder (TMPDIR, SPARK_LOCAL_DIRS)"
+    )
 
 
 def is_missing_table(error: BaseException) -> bool:

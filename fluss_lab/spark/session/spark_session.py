@@ -20,7 +20,7 @@ from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
 from fluss_lab.spark.session.frame_interrupts import cancel_stopped_fetches
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
-from fluss_lab.spark.session.jvm_surroundings import ARGUMENTS, check_local_dirs
+from fluss_lab.spark.session.jvm_surroundings import ARGUMENTS, check_local_dirs, check_temporary_files
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
 from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
@@ -188,8 +188,9 @@ def session_plan(
 
     Raises:
         JavaNotFoundError: There is no Java 17 or newer.
-        StorageError: None of Spark's folders for files on this machine can be written.
+        StorageError: None of Spark's folders for files on this machine can be written, or no temporary files.
     """
+    check_temporary_files()
     placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported
     settings = _STATIC | _RUNTIME

@@ -23,7 +23,6 @@ import hashlib
 import json
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from pyspark.taskcontext import TaskContext
 
 from fluss_lab.errors import InvalidPropertyError, InvalidRequestError, UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.files import make_folder
+from fluss_lab.files import make_folder, temporary_root
 from fluss_lab.model.config.options import REQUEST_SIZE_MAX
 from fluss_lab.records.row_sizes import RowLimit
 from fluss_lab.rpc import fluss_api_pb2 as pb
@@ -182,7 +181,7 @@ class FlussBatchWriter(DataSourceArrowWriter):
         options.check(_KNOWN, "a write")
         self._options = options
         self._staging = _Staging(options, schema, overwrite)
-        above = options.text(source_options.STAGING) or tempfile.gettempdir()
+        above = options.text(source_options.STAGING) or str(temporary_root())
         self._folder = SinkFolder(Path(above).absolute() / f"fluss-lab-write-{uuid.uuid4().hex}")
         make_folder(self._folder.path)
         self._folder.make()

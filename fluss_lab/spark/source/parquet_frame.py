@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
+from fluss_lab.spark.session.native_codecs import load_codecs
 from fluss_lab.spark.source.spark_columns import jvm_columns
 from fluss_lab.spark.source.tail_files import FIELD_ID, TailFile
 
@@ -102,9 +103,13 @@ def parquet_frame(
             as long as the frame, or what is made of it, may be read.
         where: Makes the condition of rows wanted, of columns by name; see `JvmColumns`.
         helpers: Further columns that it needs.
+
+    Raises:
+        StorageError: Spark cannot unpack what it needs for them.
     """
     from pyspark.sql import types as T  # noqa: N812
 
+    load_codecs(session)
     wanted = [*schema.fields, *(() if helpers is None else helpers.fields)]
     fields = file_fields(source, type(schema)(wanted)) if tail is None else tail.fields
     # No name is a pattern. (Switching patterns off, Spark pairs every such name with every other.)

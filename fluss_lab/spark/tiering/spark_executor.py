@@ -35,6 +35,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.spark.session.jvm_launch import is_alive
+from fluss_lab.spark.session.spark_errors import disk_refusal
 from fluss_lab.spark.session.worker_placement import attempts_of, release
 from fluss_lab.tiering.task.tiering_task import TaskNews, TaskProgress, TaskResult, run_task
 
@@ -113,6 +114,7 @@ class SparkTieringExecutor:
             TieringCancelledError: The job was cancelled.
             UnavailableError: Workers died; the text is Spark's first line.
             UnsupportedError: Workers have another release of fluss_lab.
+            StorageError: Spark's folder for files on this machine takes no more.
         """
         context = self._session.sparkContext
         group = f"fluss_lab-tiering-{uuid.uuid4().hex}"
@@ -155,6 +157,8 @@ class SparkTieringExecutor:
             return TieringCancelledError("the tiering round's Spark job was cancelled")
         if not self.is_alive:
             return UnavailableError("the tiering round's Spark is gone: its JVM ended, or its session was stopped")
+        if (refusal := disk_refusal(error, self._session, "the tiering round's Spark job failed")) is not None:
+            return refusal
         text = one_line(error)
         if text.startswith(_RELEASE_ERROR):
             return UnsupportedError(text.removeprefix(_RELEASE_ERROR))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 import uuid
 
@@ -11,7 +12,7 @@ import psutil
 import pytest
 from nbclient.exceptions import DeadKernelError
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import InvalidRequestError, StorageError
 from fluss_lab.jobs.notebook_library import read_notebook
 from fluss_lab.jobs.notebook_process import failure_of, summary_of
 from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
@@ -20,6 +21,7 @@ from fluss_lab.jobs.run_record import SUMMARY_LENGTH_MAX, SUMMARY_MIME, RunTask
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
+from tests.unit.server.disks import fill, small_disk
 
 
 def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
@@ -52,6 +54,19 @@ def test_a_log_on_a_full_disk_fails_no_run(tmp_path):
     run._log.close()
     run._log = open("/dev/full", "w")  # noqa: SIM115  the run closes it
     assert result(run).state == "succeeded"
+
+
+@pytest.mark.parametrize("full", ["tmp", "lab"])
+def test_a_run_that_a_full_disk_does_not_take_names_it_and_leaves_nothing(tmp_path, monkeypatch, full):
+    """Seen: of a full folder of temporary files the lab's was named, and a notebook that was cut off stayed as the output."""
+    with small_disk(tmp_path / full, 1) as disk:
+        (tmp_path / "tmp").mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+        run_id = f"r-{uuid.uuid4().hex}"
+        fill(disk)
+        with pytest.raises(StorageError, match=rf"{disk}.*No space left"):
+            start(tmp_path, "report(end=True)", run_id=run_id)
+        assert [path.name for path in tmp_path.rglob("*") if run_id[-6:] in path.name] == []
 
 
 def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None):

@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 
 import pytest
@@ -17,6 +18,7 @@ from fluss_lab.server.tablet.buckets.bucket_inspection import Finding
 from fluss_lab.server.tablet.remote.remote_manifest import DroppedMark
 from fluss_lab.testing import EmbeddedCluster
 from fluss_lab.testing.mock_clock import wait_until
+from tests.unit.server.disks import fill, small_disk
 
 pytestmark = pytest.mark.slow
 
@@ -365,3 +367,15 @@ def test_damaged_offsets_are_reported_exactly_and_who_else_holds_them(lab):
     assert all(
         "what the lake holds is not known" in found.meaning for found in findings(lab) if "offsets [" in found.found
     )
+
+
+def test_no_room_for_a_copy_of_the_metadata_is_no_damage(whole, tmp_path, monkeypatch):
+    """Seen: the look called metadata damaged, to be restored from a backup, because a folder of temporary files was full."""
+    with small_disk(tmp_path / "tmp", 1) as disk:
+        fill(disk)
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        found = [each for each in inspect_lab(whole) if isinstance(each, Finding)]
+        assert list(disk.iterdir()) == [disk / "ballast"]
+    (finding,) = [each for each in found if each.path.name == "metadata.db"]
+    assert "make room, or let TMPDIR name another folder" in finding.found
+    assert (finding.meaning, finding.error_class) == ("It was not checked", None)

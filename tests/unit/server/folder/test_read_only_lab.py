@@ -261,3 +261,17 @@ def test_no_lab_is_made_where_nothing_can_be_written(tmp_path):
     folder.mkdir()
     with read_only(folder), pytest.raises(LabError, match="expected a lab or a folder that can be written"):
         clusters.start_server(folder, [sys.executable, "-c", "raise SystemExit"], ephemeral=True)
+
+
+def test_a_lab_that_cannot_be_written_says_where_its_servers_cannot_write_either(tmp_path, monkeypatch):
+    """Seen: a trace of the thread that attaches, and a retriable error."""
+    with EmbeddedCluster(tmp_path / "lab", lake=False) as cluster:
+        make_tables(cluster)
+    with read_only(tmp_path / "lab"):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp" / "gone"))
+        with pytest.raises(StorageError, match=r"gone.* cannot be made: No such file.*let TMPDIR name"):
+            fl.Lab.open(tmp_path / "lab")
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+        with pytest.raises(StorageError, match=r"'/nowhere'.*let TMPDIR name one"):
+            fl.Lab.open(tmp_path / "lab")

@@ -10,10 +10,12 @@ import pytest
 from fluss_lab.errors import InvalidPropertyError, StorageError
 from fluss_lab.spark.session.jvm_surroundings import (
     check_local_dirs,
+    check_temporary_files,
     decisive_variables,
     submit_arguments,
     temp_options,
 )
+from tests.unit.server.disks import fill, small_disk
 
 SETTINGS = {"spark.master": "local[2]"}
 PLACE = ["--master", "local[2]", "--deploy-mode", "client", "--conf", "spark.master=local[2]"]
@@ -52,6 +54,16 @@ def test_one_of_spark_s_folders_for_files_can_be_written(tmp_path):
         name = "SPARK_LOCAL_DIRS" if env else "spark.local.dir"
         with pytest.raises(StorageError, match=f"{name}: Spark can write no folder of it .*Not a directory.*unset it"):
             check_local_dirs(env, settings)
+
+
+def test_a_full_folder_of_temporary_files_is_said_before_spark_starts(tmp_path, monkeypatch):
+    with small_disk(tmp_path / "tmp", 1) as disk:
+        monkeypatch.setattr(tempfile, "tempdir", str(disk))
+        check_temporary_files()
+        fill(disk)
+        with pytest.raises(StorageError, match=f"{disk}: no temporary files .* No space left"):
+            check_temporary_files()
+        assert list(disk.iterdir()) == [disk / "ballast"]
 
 
 def test_a_jvm_puts_temporary_files_where_python_does(tmp_path, monkeypatch):
