@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from fluss_lab.cli.json_rows import json_line, json_objects, json_values
 from fluss_lab.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, StorageError
 from fluss_lab.interrupts import Held
 from fluss_lab.model.values.required_fields import as_written
+from fluss_lab.read.export_part import claimed, part_of, through_link
 
 PARQUET: Final = "parquet"
 CSV: Final = "csv"
@@ -82,13 +82,13 @@ def check_target(path: Path, *, overwrite: bool) -> Path:
         raise InvalidRequestError(
             f"export: {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}"
         ) from error
-    return target
+    return through_link(target)
 
 
 def export_rows(rows: ReadRows, target: Path, name: str) -> int:
     """Write rows as a file of a format; return how many. Memory is bounded.
 
-    A process that is killed leaves a hidden file beside the target.
+    A process that is killed leaves a hidden file beside the target, which the next export into that folder removes.
 
     Raises:
         StorageError: The disk refused; nothing was left, and a file that was there before stays.
@@ -100,12 +100,13 @@ def export_rows(rows: ReadRows, target: Path, name: str) -> int:
 
 @contextmanager
 def _put_when_whole(target: Path) -> Iterator[Path]:
-    temporary = target.with_name(f".export-{secrets.token_hex(8)}.tmp")
+    temporary = part_of(target)
     try:
-        yield temporary
-        with Held():
-            files.fsync_path(temporary)
-            files.replace(temporary, target)
+        with claimed(temporary):
+            yield temporary
+            with Held():
+                files.fsync_path(temporary)
+                files.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise StorageError(f"export: {target}: {error.strerror or error}; nothing was left there") from error
@@ -121,7 +122,7 @@ def _parquet(rows: ReadRows, path: Path) -> int:
 
 
 def _json(rows: ReadRows, path: Path) -> int:
-    with path.open("x", encoding="utf-8", newline="\n") as file:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
         return _each(
             rows.to_batches(_ROWS), lambda batch: file.writelines(f"{json_line(row)}\n" for row in json_objects(batch))
         )
@@ -129,7 +130,7 @@ def _json(rows: ReadRows, path: Path) -> int:
 
 def _csv(rows: ReadRows, path: Path) -> int:
     schema = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in rows.schema])
-    with path.open("xb") as file, csv.CSVWriter(file, schema) as writer:
+    with path.open("wb") as file, csv.CSVWriter(file, schema) as writer:
         return _each(rows.to_batches(_ROWS), lambda batch: writer.write_batch(_csv_batch(batch, schema)))
 
 

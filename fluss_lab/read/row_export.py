@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.named_paths import absolute_path
 from fluss_lab.model.values.pandas_frames import to_pandas
 from fluss_lab.model.values.required_fields import as_written
+from fluss_lab.read.export_part import claimed, part_of, through_link
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,7 +212,8 @@ def write_parquet(
 ) -> ParquetExport:
     """Write rows as Parquet: one file, or a folder of files. What was there before is replaced at the end, or not at all.
 
-    Memory is bounded. A process that is killed leaves a hidden file or folder beside the path, never a part of it.
+    Memory is bounded. A process that is killed leaves a hidden file or folder beside the path, never a part of it; the next export
+    into that folder removes it. A path that is a link is that of what it leads to.
 
     Args:
         rows: The read.
@@ -228,17 +229,17 @@ def write_parquet(
     """
     target = _checked_target(path)
     is_file = target.suffix in _FILE_ENDS
+    target = through_link(target)
     if is_file and rows_per_file is not None:
         raise InvalidRequestError(
             f"to_parquet: rows_per_file is for a folder; {target.name} is a file: leave its ending out"
         )
     _check_free(target, is_file=is_file, overwrite=overwrite)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    with _removed_on_failure(temporary, target):
+    temporary = part_of(target)
+    with _removed_on_failure(temporary, target), claimed(temporary, is_folder=not is_file):
         if is_file:
             count = _write_file(rows.schema, rows.to_batches(ROW_GROUP_ROWS), temporary)
         else:
-            temporary.mkdir()
             count = _write_folder(rows, temporary, rows_per_file)
         with Held():
             _put(temporary, target)
@@ -255,6 +256,8 @@ def _checked_target(path: str | Path) -> Path:
         raise InvalidRequestError(f"to_parquet: {text!r} is no name of a file or folder to be made")
     try:
         is_there = target.parent.is_dir()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target.lstat()  # a name that is too long is found now, and not when all is written
     except OSError as error:
         raise InvalidRequestError(f"to_parquet: {text[:200]!r}: {error.strerror}") from error
     if not is_there:

@@ -186,9 +186,15 @@ _EXPORTS = (
     ),
     Mutant(
         "exports_are_written_in_place", "P1", EXPORT,
-        "    temporary = target.with_name(f\".{target.name}.{secrets.token_hex(4)}.tmp\")\n",
-        "    temporary = target.with_name(target.name or secrets.token_hex(4))\n",
+        "    temporary = part_of(target)\n",
+        "    temporary = target\n",
         (f"{IN_EXPORT}::test_a_killed_process_leaves_no_file_of_that_name",),
+    ),
+    Mutant(
+        "exports_remove_what_is_being_written", "P13", "fluss_lab/read/export_part.py",
+        "            return  # its process lives\n",
+        "            pass\n",
+        (f"{IN_EXPORT}::test_an_export_removes_what_killed_ones_left_and_nothing_that_is_being_written",),
     ),
     Mutant(
         "exports_replace_other_people_s_files", "P13", EXPORT,

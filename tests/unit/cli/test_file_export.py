@@ -117,6 +117,23 @@ def test_what_fails_on_its_way_leaves_what_was_there(tmp_path, name, error):
     assert (tmp_path / "x").read_text() == "before"
 
 
+@pytest.mark.parametrize("name", ["parquet", "csv", "json"])
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path, name):
+    (tmp_path / f".fluss-export-{'0' * 16}.tmp").write_text("half")
+    export_rows(Rows(TABLE), tmp_path / "x", name)
+    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_link_is_the_file_that_it_leads_to(tmp_path):
+    (tmp_path / "there.csv").write_text("before")
+    (tmp_path / "x.csv").symlink_to("there.csv")
+    (tmp_path / "nowhere.csv").symlink_to("gone.csv")
+    assert check_target(tmp_path / "x.csv", overwrite=True) == tmp_path / "there.csv"
+    assert check_target(tmp_path / "nowhere.csv", overwrite=True) == tmp_path / "nowhere.csv"
+    with pytest.raises(AlreadyExistsError):
+        check_target(tmp_path / "x.csv", overwrite=False)
+
+
 def test_the_format_is_that_of_the_name_unless_it_is_given():
     names = {"a.parquet": "parquet", "a.pq": "parquet", "a.CSV": "csv", "a.json": "json", "a.x.jsonl": "json"}
     assert {name: export_format(Path(name), None) for name in names} == names

@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, name, step):
     [
         ("", errors.InvalidRequestError), ("a\0b", errors.InvalidRequestError), ("/", errors.InvalidRequestError),
         ("{0}/nowhere/a", errors.NotFoundError), ("{0}/file/a", errors.NotFoundError), ("{0}/..", errors.InvalidRequestError),
-        ("{0}/" + "x" * 300, errors.StorageError), ("{0}/file", errors.AlreadyExistsError),
+        ("{0}/" + "x" * 300, errors.InvalidRequestError), ("{0}/file", errors.AlreadyExistsError),
         ("{0}/full", errors.AlreadyExistsError), ("{0}/dir.parquet", errors.AlreadyExistsError), ("{0}/link", errors.AlreadyExistsError),
     ],
 )  # fmt: skip
@@ -317,6 +317,47 @@ def test_a_killed_process_leaves_no_file_of_that_name(tmp_path):
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
     assert [path.name[0] for path in tmp_path.iterdir()] == ["."]
+    write_parquet(Rows(3), tmp_path / "b.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.parquet"]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "out"])
+def test_an_export_removes_what_killed_ones_left_and_nothing_that_is_being_written(tmp_path, name):
+    left = [tmp_path / f".fluss-export-{number:016x}.tmp" for number in range(2)]
+    left[0].write_bytes(b"half")
+    left[1].mkdir()
+    (left[1] / "part-00000.parquet").write_bytes(b"half")
+    others = [tmp_path / ".fluss-export-mine.tmp", tmp_path / "notes.tmp"]
+    for each in others:
+        each.write_text("mine")
+
+    class Watched(Rows):
+        def to_batches(self, rows_max):
+            assert not any(each.exists() for each in left)
+            write_parquet(Rows(2), tmp_path / "inner", overwrite=True)
+            yield from super().to_batches(rows_max)
+            write_parquet(Rows(2), tmp_path / "inner.parquet", overwrite=True)
+
+    write_parquet(Watched(25), tmp_path / name)
+    assert ids_of(tmp_path / name) == list(range(25))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {name, "inner", "inner.parquet", *(each.name for each in others)}
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "out"])
+def test_a_link_is_written_through(tmp_path, name):
+    """Seen: of a link to a folder the old rows stayed there, and a hidden link beside it."""
+    (tmp_path / "there").mkdir()
+    write_parquet(Rows(25), tmp_path / "there" / name)
+    (tmp_path / name).symlink_to(tmp_path / "there" / name)
+    with pytest.raises(errors.AlreadyExistsError, match="overwrite=True"):
+        write_parquet(Rows(3), tmp_path / name)
+    done = write_parquet(Rows(3), tmp_path / name, overwrite=True)
+    assert (tmp_path / name).is_symlink()
+    assert ids_of(tmp_path / "there" / name) == [0, 1, 2]
+    assert all(path.is_relative_to(tmp_path / "there") for path in done.paths)
+    assert {path.name for path in tmp_path.iterdir()} == {"there", name}
+    assert [path.name for path in (tmp_path / "there").iterdir()] == [name]
 
 
 def test_two_that_write_one_path_leave_one_of_them_whole(tmp_path):
