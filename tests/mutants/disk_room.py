@@ -129,6 +129,13 @@ DISK_ROOM = (
          "test_a_full_disk_of_temporary_files_is_said_and_spark_goes_on_when_there_is_room",),
     ),
     Mutant(
+        "a_jvm_started_without_the_files_that_it_needs", "P14", "fluss_lab/spark/session/jvm_surroundings.py",
+        "most < needed:\n",
+        "most < 0:\n",
+        ("tests/unit/spark/session/test_jvm_surroundings.py::"
+         "test_too_few_open_files_for_a_jvm_are_said_before_it_starts",),
+    ),
+    Mutant(
         "no_room_for_a_copy_taken_for_damage", "P11", "fluss_lab/server/folder/metadata_values.py",
         "        if not is_full(error):\n            raise\n",
         "        raise\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import resource
 import shlex
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
-from fluss_lab.errors import InvalidPropertyError, StorageError
+from fluss_lab.errors import InvalidPropertyError, ResourceExhaustedError, StorageError
 from fluss_lab.spark.session.user_cache import check_private, private_caches
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ _LOCAL_DIR: Final = "spark.local.dir"
 #: Where a JVM puts temporary files, whatever TMPDIR says.
 _JVM_DEFAULT: Final = Path("/tmp")  # noqa: S108  # that is where it does
 _TEMP_OPTION: Final = "java.io.tmpdir"
+#: Files of a JVM beside the archives of its classes; and how many are enough for all that it does.
+_OTHER_FILES: Final = 128
+_FILES_ADVISED: Final = 4096
 #: Of a file that a disk with any room takes.
 _LOOK_BYTES: Final = 4096
 _NO_EXECUTION: Final = getattr(os, "ST_NOEXEC", 0)
@@ -81,6 +85,25 @@ def _without_places(words: list[str], master: str) -> Iterator[str]:
                 "%s has %s %s, which is not used: Spark starts as %s; lab.start_spark(master) or client.spark.master says otherwise",
                 ARGUMENTS, name, value, master,
             )  # fmt: skip
+
+
+def check_open_files(home: Path | None) -> None:
+    """Check that a JVM of Spark's may open as many files as it must at its start, which are the archives of its classes.
+
+    With fewer it ends, and prints traces of Java's that speak of damaged installations.
+
+    Args:
+        home: Spark's; None: it is not known.
+
+    Raises:
+        ResourceExhaustedError: It may not.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # to which a JVM raises its own limit
+    needed = _OTHER_FILES + (0 if home is None else sum(1 for _ in (home / "jars").glob("*.jar")))
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise ResourceExhaustedError(
+            f"Spark's JVM needs {needed} open files and more to start; a process may have {most} here: allow more: ulimit -n {_FILES_ADVISED}"
+        )
 
 
 def check_temporary_files() -> None:

@@ -20,10 +20,21 @@ from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
 from fluss_lab.spark.session.frame_interrupts import cancel_stopped_fetches
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
-from fluss_lab.spark.session.jvm_surroundings import ARGUMENTS, check_local_dirs, check_temporary_files
+from fluss_lab.spark.session.jvm_surroundings import (
+    ARGUMENTS,
+    check_local_dirs,
+    check_open_files,
+    check_temporary_files,
+)
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
-from fluss_lab.spark.session.worker_placement import SparkPlacement, is_one_process, runs_here, worker_python
+from fluss_lab.spark.session.worker_placement import (
+    SparkPlacement,
+    is_one_process,
+    runs_here,
+    spark_home,
+    worker_python,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,8 +200,10 @@ def session_plan(
     Raises:
         JavaNotFoundError: There is no Java 17 or newer.
         StorageError: None of Spark's folders for files on this machine can be written, or no temporary files.
+        ResourceExhaustedError: A JVM may not open the files that it must.
     """
     check_temporary_files()
+    check_open_files(Path(home) if (home := os.environ.get("SPARK_HOME")) else spark_home())
     placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported
     settings = _STATIC | _RUNTIME

@@ -1,6 +1,8 @@
 """What a JVM of Spark's takes over from the environment: what cannot be is refused before it starts, by name."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +56,35 @@ def test_one_of_spark_s_folders_for_files_can_be_written(tmp_path):
         name = "SPARK_LOCAL_DIRS" if env else "spark.local.dir"
         with pytest.raises(StorageError, match=f"{name}: Spark can write no folder of it .*Not a directory.*unset it"):
             check_local_dirs(env, settings)
+
+
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+from fluss_lab.errors import ResourceExhaustedError
+from fluss_lab.spark.session.jvm_surroundings import check_open_files
+
+for count in (700, 300):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, count))
+    for home in (Path(sys.argv[1]), None):
+        try:
+            print(check_open_files(home))
+        except ResourceExhaustedError as error:
+            print(error)
+"""
+
+
+def test_too_few_open_files_for_a_jvm_are_said_before_it_starts(tmp_path):
+    """Seen: two traces of Java's ("check your installation"), and an error that asked whether there is memory left."""
+    (tmp_path / "jars").mkdir()
+    for number in range(280):
+        (tmp_path / "jars" / f"{number}.jar").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, tmp_path], env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said = "Spark's JVM needs 408 open files and more to start; a process may have 300 here: allow more: ulimit -n 4096"
+    assert done.stdout.splitlines() == ["None", "None", said, "None"]
 
 
 def test_a_full_folder_of_temporary_files_is_said_before_spark_starts(tmp_path, monkeypatch):
