@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -108,7 +108,8 @@ def _put_when_whole(target: Path) -> Iterator[Path]:
                 files.fsync_path(temporary)
                 files.replace(temporary, target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk also of what is not there
+            temporary.unlink(missing_ok=True)
         raise StorageError(f"export: {target}: {error.strerror or error}; nothing was left there") from error
     except BaseException:
         with Held():

@@ -16,6 +16,7 @@ from fluss_lab.errors import AlreadyExistsError, InvalidRequestError, NotFoundEr
 from fluss_lab.workbench.load.csv_file import CsvFiles
 from fluss_lab.workbench.load.json_file import JsonFiles
 from fluss_lab.workbench.load.load_columns import ColumnPlan
+from tests.unit.server.disks import read_only
 
 TABLE = pa.table(
     {
@@ -122,6 +123,18 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path, name):
     (tmp_path / f".fluss-export-{'0' * 16}.tmp").write_text("half")
     export_rows(Rows(TABLE), tmp_path / "x", name)
     assert [each.name for each in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("name", ["parquet", "csv", "json"])
+def test_a_folder_that_cannot_be_written_is_refused_by_the_target_s_name(tmp_path, name):
+    """Seen: "[Errno 30] Read-only file system" of a hidden file that nobody had asked for."""
+    (tmp_path / "out").mkdir()
+    with (
+        read_only(tmp_path / "out"),
+        pytest.raises(StorageError, match=r"^export: .*/out/x: .*; nothing was left there"),
+    ):
+        export_rows(Rows(TABLE), tmp_path / "out" / "x", name)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_link_is_the_file_that_it_leads_to(tmp_path):
