@@ -19,6 +19,13 @@ from fluss_lab.errors import InvalidPropertyError, InvalidTimestampError
 #: What is taken as a moment.
 Moment = datetime | date | str | int
 
+
+class SnapshotId(int):
+    """A moment that is a lake snapshot's id, and no time whatever number it is."""
+
+    __slots__ = ()
+
+
 _UNITS_MS: Final = {
     "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
     "s": 1_000, "sec": 1_000, "secs": 1_000, "second": 1_000, "seconds": 1_000,
@@ -101,6 +108,8 @@ def parse_moment(value: Any, zone: tzinfo | None = None) -> int:
 
 def whole_number(value: Any) -> int | None:
     """Return a whole number of Python, numpy or pandas as Python's; None for anything else, booleans included."""
+    if isinstance(value, SnapshotId):
+        return value
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     return int(value) if isinstance(value, np.integer) and not isinstance(value, np.timedelta64) else None

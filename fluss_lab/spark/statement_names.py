@@ -18,6 +18,18 @@ _RELATION: Final = "UnresolvedRelation"
 _TIME_TRAVEL: Final = "RelationTimeTravel"
 #: Names of tables in statements such as DESCRIBE; they take no alias.
 _BARE: Final = frozenset({"UnresolvedTableOrView"})
+#: Such statements that say the same of a view of the table.
+_DESCRIBES: Final = frozenset({"DescribeRelation", "DescribeColumn", "ShowColumns", "RefreshTable", "CreateTableLike"})
+#: Relations in these stand alone too.
+_CACHES: Final = frozenset({"CacheTable", "UncacheTable"})
+#: Names of tables, views and databases in statements that look for them in Spark's own catalog.
+_CATALOG_NAMES: Final = {
+    "UnresolvedTable": "multipartIdentifier",
+    "UnresolvedTableOrView": "multipartIdentifier",
+    "UnresolvedView": "multipartIdentifier",
+    "UnresolvedIdentifier": "nameParts",
+    "UnresolvedNamespace": "multipartIdentifier",
+}
 #: What the clauses of a relation, which stand before its alias, become.
 _CLAUSES: Final = frozenset({"Sample", "GlobalLimit", "LocalLimit", "UnresolvedSubqueryColumnAliases"})
 #: Statements that write, and what gives the relation that they write to.
@@ -26,7 +38,10 @@ _WRITES: Final = {
     "UpdateTable": "table",
     "DeleteFromTable": "table",
     "MergeIntoTable": "targetTable",
+    "AddCheckConstraint": "child",
 }
+#: What may stand above that relation: its alias, and the condition of a constraint.
+_ABOVE_TARGET: Final = frozenset({"SubqueryAlias", "Filter"})
 #: Columns by their names; within a lambda function any name may be one of its variables.
 _VARIABLE: Final = "UnresolvedNamedLambdaVariable"
 _ATTRIBUTES: Final = frozenset({"UnresolvedAttribute", _VARIABLE})
@@ -37,6 +52,8 @@ _STARS: Final = frozenset({"UnresolvedStar", _STAR_REPLACED})
 _SUBQUERIES: Final = frozenset(
     {"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "FunctionTableSubqueryArgumentExpression"}
 )
+#: Statements that have another one, which is no child of theirs.
+_HELD_PLANS: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan", "SingleStatement": "parsedPlan"}
 _SPACE: Final = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))*"
 _AS_OF: Final = re.compile(
     rf"(?:FOR{_SPACE})?(?:(?:SYSTEM_)?TIME(?:STAMP)?|(?P<version>(?:SYSTEM_)?VERSION)){_SPACE}AS{_SPACE}OF\b",
@@ -84,6 +101,21 @@ class QualifiedColumn:
         return _lower_case(self.path) == _lower_case(path)
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is done with a table or database that Spark looks for in its own catalog, or writes to.
+
+    Attributes:
+        kind: What Spark's parser calls it, such as ``DropTable``.
+        path: The parts of the name: two of a table, one of a database.
+        is_database: Whether it is a database.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+    is_database: bool = False
+
+
 @dataclass(slots=True)
 class StatementNames:
     """What a statement names.
@@ -91,7 +123,7 @@ class StatementNames:
     Attributes:
         tables: Relations with two name parts.
         columns: Columns that are qualified by two parts.
-        written: Relations with two name parts that it writes to.
+        commands: What it does but read: with relations of two name parts, and with databases.
         streams: Relations with two name parts that it reads as streams.
         qualifiers: The name that columns of each relation are qualified by (an alias, or the last part of its name), and
             the relation's own name; empty: it is none but a subquery.
@@ -100,7 +132,7 @@ class StatementNames:
 
     tables: list[NamedTable] = field(default_factory=list)
     columns: list[QualifiedColumn] = field(default_factory=list)
-    written: list[tuple[str, ...]] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     streams: list[tuple[str, ...]] = field(default_factory=list)
     qualifiers: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
@@ -153,37 +185,47 @@ def names_in(plan: Any, text: str) -> StatementNames:
         text: The statement.
     """
     found = StatementNames()
-    pending: list[tuple[Any, str | None]] = [(plan, None)]
+    pending: list[tuple[Any, str | None, str]] = [(plan, None, "")]
     while pending:
-        node, alias = pending.pop()
+        node, alias, above = pending.pop()
         kind = node.getClass().getSimpleName()
         if kind in _WRITES and (written := _target(getattr(node, _WRITES[kind])())) is not None:
-            found.written.append(written)
-        if kind == _RELATION or kind in _BARE:
-            _add_relation(found, node, alias, is_bare=alias is None and kind == _RELATION)
+            found.commands.append(Command(kind, written))
+        if kind in _CATALOG_NAMES and above not in _DESCRIBES:
+            path = tuple(each_of(getattr(node, _CATALOG_NAMES[kind])()))
+            found.commands.append(Command(above, path, kind == "UnresolvedNamespace"))
+        elif kind == _RELATION or kind in _BARE:
+            is_alone = alias is None and kind == _RELATION and above not in _CACHES
+            _add_relation(found, node, alias, is_bare=is_alone, stop=_stop(plan) if above == "ShowColumns" else None)
             continue
         if kind == _TIME_TRAVEL:
             _add_past_relation(found, node, text, alias)
             continue
         for expression in _expressions(node, kind):
-            pending += [(plan, None) for plan in _collect_columns(expression, found)]
+            pending += [(plan, None, kind) for plan in _collect_columns(expression, found)]
         # A sampled relation is some nodes below its alias; whatever has an alias takes no second.
         if alias is not None and kind not in _CLAUSES:
             found.qualifiers.add((alias, ()))
             alias = None
         below = str(node.alias()) if kind == "SubqueryAlias" else alias
-        pending += [(child, below) for child in each_of(node.children())]
-        pending += [(child, None) for child in _side_plans(node, kind)]
+        pending += [(child, below, kind) for child in each_of(node.children())]
+        pending += [(child, None, kind) for child in _side_plans(node, kind)]
     return found
 
 
-def _add_relation(found: StatementNames, node: Any, alias: str | None, *, is_bare: bool) -> None:
+def _add_relation(found: StatementNames, node: Any, alias: str | None, *, is_bare: bool, stop: int | None) -> None:
     path, place = tuple(each_of(node.multipartIdentifier())), _place(node)
     found.qualifiers.add((alias or path[-1], path))
     if len(path) == 2 and place is not None:
-        found.tables.append(NamedTable(path, *place, bare=is_bare))
+        found.tables.append(NamedTable(path, place[0], stop or place[1], bare=is_bare))
         if node.getClass().getSimpleName() == _RELATION and node.isStreaming():
             found.streams.append(path)
+
+
+def _stop(plan: Any) -> int | None:
+    """Return where a statement ends: in ``SHOW COLUMNS IN flights IN nyc`` it is there that the table's name does."""
+    place = _place(plan)
+    return None if place is None else place[1]
 
 
 def _add_past_relation(found: StatementNames, node: Any, text: str, alias: str | None) -> None:
@@ -202,7 +244,7 @@ def _add_past_relation(found: StatementNames, node: Any, text: str, alias: str |
 
 def _target(node: Any) -> tuple[str, ...] | None:
     """Return the name of the relation that a statement writes to, below its alias; None when it has not two parts."""
-    while node.getClass().getSimpleName() == "SubqueryAlias":
+    while node.getClass().getSimpleName() in _ABOVE_TARGET:
         node = node.child()
     if node.getClass().getSimpleName() != _RELATION:
         return None
@@ -211,12 +253,12 @@ def _target(node: Any) -> tuple[str, ...] | None:
 
 
 def _side_plans(node: Any, kind: str) -> Iterator[Any]:
-    """Yield plans that are no children and in no expression: WITH clauses, what is explained."""
+    """Yield plans that are no children and in no expression: WITH clauses, what is explained, statements of a script."""
     if kind == "UnresolvedWith":
         for relation in each_of(node.cteRelations()):
             yield relation.productElement(1)
-    elif kind == "ExplainCommand":
-        yield node.logicalPlan()
+    elif kind in _HELD_PLANS:
+        yield getattr(node, _HELD_PLANS[kind])()
 
 
 def _expressions(node: Any, kind: str) -> Iterator[Any]:
@@ -241,6 +283,9 @@ def _collect_columns(expression: Any, found: StatementNames) -> Iterator[Any]:
                 found.variables.add(parts[0].lower())
         elif kind in _STARS and node.target().isDefined():
             parts = (*each_of(node.target().get()), "*")
+        elif kind == "In" and node.inSetConvertible():
+            pending.append(node.value())  # literals, which may be many: each is some calls of the JVM
+            continue
         else:
             pending += list(each_of(node.children()))
             continue

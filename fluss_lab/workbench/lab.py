@@ -22,7 +22,6 @@ from fluss_lab.model import TableDescriptor, TablePath
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.times import Moment, zone_text
 from fluss_lab.read.moment.read_point import ReadPoint
-from fluss_lab.read.union.scan import Scan
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.server import cluster
 from fluss_lab.tiering.round.round_report import TieringReports
@@ -422,9 +421,7 @@ class Lab(Closing):
         from fluss_lab.spark.source.known_tables import know_tables
 
         register_lab(session, self.connection, self._place)
-        # The session may outlive the lab.
-        lab = weakref.ref(self)
-        know_tables(session, lambda path: _present_scan(lab(), path))
+        know_tables(session, weakref.ref(self))  # the session may outlive the lab
         return session
 
     def sql(
@@ -448,7 +445,7 @@ class Lab(Closing):
 
         Raises:
             InvalidRequestError: There is no statement, or a read point is of a table that it does not name.
-            UnsupportedError: The statement writes to a table of the lab; the text names how to.
+            UnsupportedError: It writes to a table of the lab, makes, alters or drops one; the text names how to.
             InvalidTimestampError: `as_of` cannot be read, is before a table was made, or after the servers' clock.
             pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says.
         """
@@ -456,7 +453,10 @@ class Lab(Closing):
 
         check_statement(text)
         session = self.spark if session is None else self._register(checked_session(session))
-        return run_statement(lambda path: self.table(path).scan, session, text, as_of, read_points or {})
+        return run_statement(
+            lambda path: self.table(path).scan, session, text, as_of, read_points or {},
+            has_database=lambda name: name in self.databases(),
+        )  # fmt: skip
 
     lookup_join = lookup_face.lookup_join
     explore = lab_explorer.explore
@@ -494,7 +494,3 @@ class Lab(Closing):
 
     def _repr_html_(self) -> str:
         return lab_html(self.connection, self.folder)
-
-
-def _present_scan(lab: Lab | None, path: TablePath) -> Callable[..., Scan] | None:
-    return None if lab is None or lab.connection.closed.is_set() else lab.table(path).scan

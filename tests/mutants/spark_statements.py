@@ -12,10 +12,28 @@ LOOKED_UP = "tests/spark/test_lookup_sql_spark.py"
 #: P4: what is not offered is refused, with the way that works.
 SPARK_STATEMENTS = (
     Mutant(
-        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/source/lab_sql.py",
-        "        if resolve(list(path)) is not None:",
-        "        if not path:",
+        "statements_that_write_go_to_spark", "P4", "fluss_lab/spark/refused_commands.py",
+        "        elif len(path) == 2 and (has_table(path) or",
+        "        elif len(path) == 2 and kind not in _WRITES and (has_table(path) or",
         (f"{IN_SQL}::test_statements_that_write_to_a_table_say_how_it_is_done",),
+    ),
+    Mutant(
+        "statements_about_tables_go_to_spark", "P4", "fluss_lab/spark/refused_commands.py",
+        "        elif len(path) == 2 and (has_table(path) or",
+        "        elif len(path) == 2 and kind in _WRITES and (has_table(path) or",
+        (f"{IN_SQL}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
+    ),
+    Mutant(
+        "statements_about_databases_go_to_spark", "P4", "fluss_lab/spark/refused_commands.py",
+        "            if len(path) == 1 and has_database(path[0]):",
+        "            if not path:",
+        (f"{IN_SQL}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
+    ),
+    Mutant(
+        "versions_taken_for_times", "P4", "fluss_lab/spark/source/lab_sql.py",
+        "return SnapshotId(literal or text)",
+        "return int(literal or text)",
+        (f"{IN_SQL}::test_a_version_is_a_snapshot_and_never_a_time",),
     ),
     Mutant(
         "tables_of_one_name_taken_for_each_other", "P4", "fluss_lab/spark/source/lab_sql.py",

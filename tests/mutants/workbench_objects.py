@@ -314,9 +314,15 @@ _CELLS = (
     ),
     Mutant(
         "the_session_s_own_sql_writes_to_tables", "P4", "fluss_lab/spark/source/known_tables.py",
-        "or not (\".\" in sqlQuery or may_look_up(sqlQuery))",
+        "or not _may_name(sqlQuery)",
         "or \"insert\" in sqlQuery",
         ("tests/spark/test_lab_sql.py::test_the_session_s_own_sql_knows_tables_by_their_paths_as_they_are_now",),
+    ),
+    Mutant(
+        "the_session_s_own_sql_makes_databases", "P4", "fluss_lab/spark/source/known_tables.py",
+        " or _OF_DATABASES.match(text) is not None",
+        "",
+        ("tests/spark/test_lab_sql.py::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
     ),
 )  # fmt: skip
 

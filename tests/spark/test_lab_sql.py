@@ -18,6 +18,7 @@ from fluss_lab.errors import (
     BucketNotFoundError,
     InvalidError,
     InvalidRequestError,
+    LakeSnapshotNotFoundError,
     OffsetOutOfRangeError,
     UnsupportedError,
 )
@@ -99,6 +100,56 @@ def test_the_lab_s_session_reads_its_tables_by_name(lab):
 def test_statements_that_write_to_a_table_say_how_it_is_done(lab, text):
     with pytest.raises(UnsupportedError, match=r"not offered.*nyc\.(log|flights); write the frame.*append, upsert"):
         lab.sql(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("drop table if exists nyc.log", 'DROP TABLE .*one of nyc.log; use lab.drop_table("nyc.log")'),
+        ("drop view nyc.log", "DROP VIEW"),
+        ("create table nyc.made as select * from nyc.log", 'CREATE TABLE AS SELECT .*lab.create_table("nyc.made"'),
+        ("create or replace table nyc.log as select 1 as id", "REPLACE TABLE"),
+        ("create view nyc.made as select * from nyc.log", "CREATE TEMPORARY VIEW"),
+        ("alter table nyc.log add column z int", "ADD COLUMNS.*alter of"),
+        ("alter table nyc.log add constraint c check (id > 0)", "ADD CHECK CONSTRAINT"),
+        ("alter table nyc.log rename to nyc.log2", "RENAME TABLE"),
+        ("alter table nyc.log drop partition (day='1')", "DROP PARTITIONS .*drop_partition"),
+        ("truncate table nyc.log", "TRUNCATE TABLE"),
+        ("comment on table nyc.log is 'x'", "COMMENT ON TABLE"),
+        ("show partitions nyc.log", "SHOW PARTITIONS .*partitions of"),
+        ("show create table nyc.log", "SHOW CREATE TABLE .*descriptor"),
+        ("show tblproperties nyc.log", "SHOW TBLPROPERTIES .*descriptor"),
+        ("describe extended nyc.log as json", "DESCRIBE AS JSON"),
+        ("analyze table nyc.log compute statistics", "ANALYZE TABLE"),
+        ("begin insert into nyc.log values (1, 2); end", "INSERT, UPDATE, DELETE and MERGE"),
+        ("create database if not exists nyc", "CREATE NAMESPACE .*databases of the lab, found one of nyc"),
+        ("-- of the lab\ndrop database if exists nyc cascade", 'lab.drop_database("nyc")'),
+        ("use nyc", "USE .*nyc.table"),
+        ("show tables in nyc", 'lab.tables("nyc")'),
+        ("describe database nyc", "DESCRIBE NAMESPACE"),
+    ],
+)
+def test_statements_that_make_alter_or_drop_say_how_it_is_done(lab, text, words):
+    before = lab.tables()
+    pattern = re.escape(words).replace(r"\.\*", ".*")
+    for run in (lab.sql, lab.spark.sql):
+        with pytest.raises(UnsupportedError, match=pattern):
+            run(text)
+    assert lab.tables() == before
+    assert [each.name for each in lab.spark.catalog.listDatabases()] == ["default"]
+
+
+def test_spark_s_own_tables_and_databases_are_made_and_dropped(lab):
+    try:
+        lab.sql("create database own")
+        lab.sql("create table own.log using parquet as select * from nyc.log")
+        assert one(lab.sql("select count(*) from own.log")) == one(lab.sql("select count(*) from nyc.log"))
+        assert [row.tableName for row in lab.spark.sql("show tables in own").collect()] == ["log"]
+        lab.create_database("own")  # from here on the name is the lab's too
+        lab.sql("create table own.made like nyc.log")
+    finally:
+        lab.spark.sql("drop database own cascade")
+        lab.drop_database("own", if_exists=True)
 
 
 @pytest.mark.parametrize("text", ["select * from stream(nyc.log)", "select s.id from stream nyc.flights s"])
@@ -366,7 +417,6 @@ def test_a_statement_reads_a_table_at_a_moment_of_its_own(lab, clause, alias):
     ("clause", "words"),
     [
         ("version as of 'tag'", "VERSION AS OF 'tag': expected the id of a lake snapshot"),
-        ("version as of 17", "17"),
         ("timestamp as of null", "found NULL"),
         ("timestamp as of 'nope'", "time 'nope'"),
         ("timestamp as of '1999-01-01'", "there was none at"),
@@ -376,6 +426,12 @@ def test_a_statement_reads_a_table_at_a_moment_of_its_own(lab, clause, alias):
 def test_a_moment_that_cannot_be_is_refused(lab, clause, words):
     with pytest.raises(InvalidError, match=re.escape(words)):
         lab.sql(f"select * from nyc.log {clause}")
+
+
+@pytest.mark.parametrize("number", [17, 1_700_000_000_000, 2**62])
+def test_a_version_is_a_snapshot_and_never_a_time(lab, number):
+    with pytest.raises(LakeSnapshotNotFoundError, match=f"snapshot {number}"):
+        lab.sql(f"select * from nyc.flights version as of {number}")
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,22 @@ def test_a_table_is_asked_for_once(run, asked):
 
 
 def test_tables_are_described_and_explained(run):
-    assert [row[:2] for row in run("describe nyc.flights")] == [("id", "int"), ("origin", "string")]
+    for text in ("describe nyc.flights", "describe query select * from nyc.flights"):
+        assert [row[:2] for row in run(text)] == [("id", "int"), ("origin", "string")]
+    for text in ("show columns in nyc.flights", "show columns from flights in nyc"):
+        assert run(text) == [("id",), ("origin",)]
     assert "Physical Plan" in run("explain select * from nyc.flights")[0][0]
+
+
+def test_tables_are_cached_and_no_more(run):
+    for text in ("cache lazy table nyc.flights", "uncache table nyc.flights", "uncache table if exists nyc.flights"):
+        assert run(text) == []
+
+
+def test_scripts_read_tables(run):
+    assert run("begin declare x int default 2; select origin from nyc.flights where nyc.flights.id = x; end") == [
+        ("LGA",)
+    ]
 
 
 def test_a_view_made_of_a_table_goes_on_working(session, run):

@@ -21,7 +21,7 @@ from fluss_lab.lake.snapshot_summary import BUCKETS_NAMED_MAX
 from fluss_lab.model import LakeSnapshot, TableBucket
 from fluss_lab.model.names import BucketKey
 from fluss_lab.model.offsets import newest_ms
-from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
+from fluss_lab.model.times import TIMESTAMP_MS_MAX, SnapshotId, format_moment
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint, UnknownPointBucket
 from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState
 from fluss_lab.read.union.pk_plan import earliest_available
@@ -123,13 +123,13 @@ def snapshot_moment(source: TableSource, number: int) -> SnapshotMoment | None:
     buckets than a snapshot names, what the lake says is not enough.
 
     Raises:
-        LakeSnapshotNotFoundError: The number is too large for a time, and neither cluster nor lake knows such a snapshot.
+        LakeSnapshotNotFoundError: The number is too large for a time, or said to be none, and neither cluster nor lake knows such a snapshot.
     """
     snapshot = source.snapshot(number, whole=True)
     if snapshot is not None:
         stops = {place.key: place for place in _places(snapshot)}
         return SnapshotMoment(number, stops, newest_ms(snapshot.offsets.values()))
-    if number <= TIMESTAMP_MS_MAX:
+    if number <= TIMESTAMP_MS_MAX and not isinstance(number, SnapshotId):
         return None
     found = _moment_in_lake(source, number)
     if found is None:

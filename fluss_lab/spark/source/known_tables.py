@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.errors import InvalidNameError, NotFoundError
 from fluss_lab.model import TablePath
@@ -14,17 +15,55 @@ from fluss_lab.spark.source.lab_sql import run_statement
 from fluss_lab.spark.source.table_frame import scan_to_spark
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from fluss_lab.client import Connection
 
-def know_tables(session: SparkSession, scan_of: Callable[[TablePath], Callable[..., Scan] | None]) -> None:
+    class NamedTable(Protocol):
+        """A table, as a session reads it."""
+
+        @property
+        def scan(self) -> Callable[..., Scan]:
+            """Return what makes scans of it."""
+
+    class NamedTables(Protocol):
+        """A lab, as a session knows its tables."""
+
+        connection: Connection
+
+        def table(self, path: str | TablePath) -> NamedTable:
+            """Return a table, or raise `NotFoundError`."""
+
+        def databases(self) -> list[str]:
+            """Return the names of its databases."""
+
+
+#: Statements that may name a database alone, without a dot.
+_OF_DATABASES: Final = re.compile(
+    r"(?:\s|/\*.*?\*/|--[^\n]*)*+(?:use|show|create|drop|alter|desc|describe|comment|analyze)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def know_tables(session: SparkSession, lab_of: Callable[[], NamedTables | None]) -> None:
     """Have a session's ``table`` and ``sql`` know a lab's tables by their paths; other names stay Spark's own.
 
     Args:
         session: Its object here is changed, not its catalog: other names for the same tables would go stale there.
-        scan_of: Returns what makes scans of a table; None: the lab is closed. It raises `NotFoundError` for what is none.
+        lab_of: Returns the lab; None: it is gone.
     """
     kind = type(session)
+
+    def open_lab() -> NamedTables | None:
+        return None if (lab := lab_of()) is None or lab.connection.closed.is_set() else lab
+
+    def scan_of(path: TablePath) -> Callable[..., Scan] | None:
+        return None if (lab := open_lab()) is None else lab.table(path).scan
+
+    def has_database(name: str) -> bool:
+        return (lab := open_lab()) is not None and name in lab.databases()
 
     def table(tableName: str) -> DataFrame:  # noqa: N803  # Spark's name
         """Return a table of the lab by its path, as it is now; or a table or view of Spark's own."""
@@ -45,11 +84,14 @@ def know_tables(session: SparkSession, scan_of: Callable[[TablePath], Callable[.
 
         A statement with frames by keyword (``sql("... {rows}", rows=frame)``) is Spark's own: it knows none of them.
         """
-        if (
-            kwargs or not isinstance(sqlQuery, str) or not ("." in sqlQuery or may_look_up(sqlQuery))
-        ):  # it names no path
+        if kwargs or not isinstance(sqlQuery, str) or not _may_name(sqlQuery):
             return kind.sql(session, sqlQuery, args, **kwargs)
-        return run_statement(scan_of, session, sqlQuery, None, {}, args)
+        return run_statement(scan_of, session, sqlQuery, None, {}, args, has_database)
 
     session.table = table  # type: ignore[method-assign]
     session.sql = sql  # type: ignore[method-assign]
+
+
+def _may_name(text: str) -> bool:
+    """Return whether a statement may name a table or database of a lab."""
+    return "." in text or may_look_up(text) or _OF_DATABASES.match(text) is not None

@@ -11,14 +11,15 @@ from fluss_lab.errors import (
     InvalidNameError,
     InvalidRequestError,
     InvalidTimestampError,
-    NotFoundError,
+    TableNotFoundError,
     UnsupportedError,
 )
 from fluss_lab.model import TablePath
-from fluss_lab.model.times import Moment
+from fluss_lab.model.times import Moment, SnapshotId
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.union.scan import Scan
 from fluss_lab.spark.lookup.lookup_hint import may_look_up
+from fluss_lab.spark.refused_commands import check_commands
 from fluss_lab.spark.session.spark_errors import folded_errors, spark_loss
 from fluss_lab.spark.source.spark_columns import quote
 from fluss_lab.spark.source.table_frame import scan_to_spark
@@ -85,18 +86,20 @@ def run_statement(
     as_of: Moment | None,
     read_points: Mapping[str | TablePath, ReadPoint],
     args: Any = None,
+    has_database: Callable[[str], bool] = lambda _: False,
 ) -> DataFrame:
     """Run Spark SQL in which every table of a lab is known by its path; see `Lab.sql`.
 
     Args:
-        scan_of: Returns what makes scans of a table (`Table.scan`), or raises `NotFoundError`; None: the lab is closed.
+        scan_of: Returns what makes scans of a table (`Table.scan`), or raises `TableNotFoundError`; None: the lab is closed.
         text: The statement.
         as_of: When its tables are read; None: now.
         read_points: Of tables that are read at a moment taken before.
         args: Values of the statement's parameters, as ``SparkSession.sql`` has them.
+        has_database: Returns whether the lab has a database.
     """
     with spark_loss(session, "sql"):
-        return _run_statement(scan_of, session, text, as_of, read_points, args)
+        return _run_statement(scan_of, session, text, as_of, read_points, args, has_database)
 
 
 def _run_statement(
@@ -106,6 +109,7 @@ def _run_statement(
     as_of: Moment | None,
     read_points: Mapping[str | TablePath, ReadPoint],
     args: Any,
+    has_database: Callable[[str], bool],
 ) -> DataFrame:
     points = {TablePath.parse(path): point for path, point in read_points.items()}
     text = substitute(session, text)
@@ -124,7 +128,7 @@ def _run_statement(
             return None
         try:
             scan = scans.of(path, moment_of)
-        except NotFoundError as error:
+        except TableNotFoundError as error:
             missing.append(str(error))
             return None
         return None if scan is None else scan_to_spark(session, scan)
@@ -143,13 +147,16 @@ def _run_statement(
         is_fixed = is_past or as_of is not None or path in points or not is_stream
         return look_up_relation(scan, join.hint, is_fixed=is_fixed)
 
+    def is_ours_alone(name: str) -> bool:
+        return has_database(name) and not session.catalog.databaseExists(quote(name))
+
     with folded_errors(missing=missing):
         if lookups is None:
-            return sql(session, text, frame_of, args)
+            return sql(session, text, frame_of, args, is_ours_alone)
         from fluss_lab.spark.lookup.lookup_relation import run_lookups
 
         parsed = parsed_plan(session, named)
-        run = partial(sql, session, resolve=frame_of, args=args)
+        run = partial(sql, session, resolve=frame_of, args=args, has_database=is_ours_alone)
         return run_lookups(session, lookups, run, table_of, view_made(parsed), keeps=keeps_text(parsed))
 
 
@@ -203,7 +210,13 @@ def _path_of(parts: Sequence[str]) -> TablePath | None:
         return None
 
 
-def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | None], args: Any = None) -> DataFrame:
+def sql(
+    session: SparkSession,
+    text: str,
+    resolve: Callable[..., DataFrame | None],
+    args: Any = None,
+    has_database: Callable[[str], bool] = lambda _: False,
+) -> DataFrame:
     """Run Spark SQL in which `resolve` knows some tables by their two-part names.
 
     The statement is parsed by Spark itself; each relation with two name parts that `resolve` knows is replaced by a
@@ -218,22 +231,16 @@ def sql(session: SparkSession, text: str, resolve: Callable[..., DataFrame | Non
         resolve: Gives a DataFrame for ``[database, table]``, or None for what it does not know. Asked once a name, and with
             what returns the moment for each at which the statement reads it (``TIMESTAMP AS OF``).
         args: Values of its parameters.
+        has_database: Returns whether a name is that of a database of what `resolve` knows, and of none of Spark's.
 
     Raises:
-        UnsupportedError: The statement writes to what `resolve` knows, or reads it as a stream.
+        UnsupportedError: The statement does something else with what `resolve` knows than to read it, or reads it as a stream.
         pyspark.errors.ParseException, pyspark.errors.AnalysisException: As Spark says; positions in messages are those
             of the text with the views' names in it.
     """
     parsed = parsed_plan(session, text)
     found = names_in(parsed, text)
-    for path in found.written:
-        if resolve(list(path)) is not None:
-            name = ".".join(path)
-            raise UnsupportedError(
-                f"sql: INSERT, UPDATE, DELETE and MERGE are not offered for tables of the lab, found one of {name}; write the "
-                f'frame of a SELECT: lab.sql("select ...").write.format("fluss").mode("append").option("table", "{name}")'
-                f'.save(), or use append, upsert and delete of lab.table("{name}")'
-            )
+    check_commands(found.commands, lambda path: resolve(list(path)) is not None, has_database)
     if streams := [".".join(path) for path in found.streams if resolve(list(path)) is not None]:
         raise UnsupportedError(
             f"sql: STREAM is not offered for tables of the lab, found STREAM({streams[0]}); give the stream a name in SQL, as "
@@ -301,7 +308,7 @@ def past_moment(session: SparkSession, as_of: str | None, version: str | None) -
     if version is not None:
         if not (literal or text).isdecimal():
             raise InvalidTimestampError(f"sql: VERSION AS OF {text}: expected the id of a lake snapshot")
-        return int(literal or text)
+        return SnapshotId(literal or text)
     if literal is not None:
         return literal
     with folded_errors():
