@@ -30,6 +30,12 @@ SPARK_STATEMENTS = (
         (f"{IN_SQL}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
     ),
     Mutant(
+        "files_that_are_gone_are_traces_of_java", "P4", "fluss_lab/spark/session/file_errors.py",
+        "return found if unread is None else FileReadException(unread)",
+        "return found",
+        ("tests/spark/test_tail_frames.py::test_a_frame_whose_file_is_gone_says_so_in_a_paragraph",),
+    ),
+    Mutant(
         "versions_taken_for_times", "P4", "fluss_lab/spark/source/lab_sql.py",
         "return SnapshotId(literal or text)",
         "return int(literal or text)",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from fluss_lab.client import Connection
 from fluss_lab.model.config.options import SPARK_TAIL_FILE_SIZE_MAX
@@ -256,6 +257,34 @@ def test_a_file_that_is_gone_or_damaged_is_an_error_and_not_fewer_rows(spark, fl
     with pytest.raises(Py4JJavaError, match=f"FAILED_READ_FILE.*{file.path.name}"):
         frame.count()
     same(rows(scan_to_spark(spark, flights.reader().scan(COLUMNS))), flights.expected(flights.ends))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda frame: frame.collect(),
+        lambda frame: frame.toArrow(),
+        lambda frame: list(frame.toLocalIterator()),
+        lambda frame: frame.rdd.count(),
+    ],
+    ids=["collect", "toArrow", "toLocalIterator", "rdd"],
+)
+def test_a_frame_whose_file_is_gone_says_so_in_a_paragraph(spark, flights, made, run):
+    frame = scan_to_spark(spark, flights.reader().scan(COLUMNS))
+    made()[0].path.unlink()
+    with pytest.raises(PySparkException, match=r"FAILED_READ_FILE.*make the frame anew") as raised:
+        run(frame)
+    assert "\tat " not in str(raised.value)
+    assert "awaitResult" not in str(raised.value)
+    assert raised.value.getCondition() == "FAILED_READ_FILE.FILE_NOT_EXIST"
+    assert "\n" not in str(raised.value)
+    assert str(raised.value) in "\n".join(raised.value._render_traceback_())
+
+
+def test_other_errors_of_java_stay_what_they_are(spark):
+    with pytest.raises(Py4JJavaError, match="Checkpoint directory") as raised:
+        spark.range(1).checkpoint()
+    assert not isinstance(raised.value, PySparkException)
 
 
 def test_a_page_that_is_not_what_was_written_is_an_error(spark, flights, made):

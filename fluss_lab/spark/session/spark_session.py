@@ -18,6 +18,7 @@ from fluss_lab.errors import UnsupportedError
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
+from fluss_lab.spark.session.file_errors import name_unread_files
 from fluss_lab.spark.session.frame_interrupts import cancel_stopped_fetches
 from fluss_lab.spark.session.jvm_launch import SESSION_CLASS, Jvm, abandon, discard, has_jvm, is_alive, start_session
 from fluss_lab.spark.session.jvm_surroundings import (
@@ -169,6 +170,7 @@ def spark_session(
         silence_query_loggers()
         show_streams_by_columns()
         cancel_stopped_fetches()
+        name_unread_files()
         return session
 
 
@@ -288,6 +290,7 @@ def _reuse(session: SparkSession, master: str | None, asked: dict[str, str]) -> 
             )
     show_streams_by_columns()
     cancel_stopped_fetches()
+    name_unread_files()
     if (python := worker_python(str(context.master))) is not None:
         # Read whenever a function is sent to the workers; the default is whatever `python3` is on the path.
         context.pythonExec = python
