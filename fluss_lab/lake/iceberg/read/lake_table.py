@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -219,9 +220,13 @@ class LakeTable:
             for name in each.names
             if each.field_id is not None
         }
+        by_id, by_name = defaultdict(set), defaultdict(set)
+        for pair in known:
+            by_id[pair[0]].add(pair)
+            by_name[pair[1].lower()].add(pair)
         found = {}
         for field in columns.layout.schema.fields:
-            others = {pair for pair in known if pair[0] == field.field_id or pair[1].lower() == field.name.lower()}
+            others = by_id[field.field_id] | by_name[field.name.lower()]
             is_named = others <= {(field.field_id, field.name)}
             schemas = lake.metadata.schemas
             found[field.name] = FileColumn(

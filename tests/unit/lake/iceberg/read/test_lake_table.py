@@ -1,5 +1,7 @@
 """A lake table as its readers see it: what one of them made of it is another's, as long as it is as it was."""
 
+import cProfile
+
 import pyarrow as pa
 import pytest
 
@@ -71,3 +73,11 @@ def test_a_table_that_came_in_another_s_place_is_none_of_its_readers(lake, table
     reader(table).snapshot_files(snapshot)
     with pytest.raises(LakeSnapshotNotFoundError, match="another table of that name"):
         reader(lake.info({"id": "bigint", "name": "string"}, table_id=8)).snapshot_files(snapshot)
+
+
+def test_how_columns_are_found_in_files_costs_as_much_as_there_are_columns(lake):
+    count, profile = 400, cProfile.Profile()
+    table = LakeTable(lake.storage.access, EntryCache(), lake.table({f"c{number}": "int" for number in range(count)}))
+    assert len(table.file_columns()) == count + 3
+    profile.runcall(table.file_columns)
+    assert sum(each.callcount for each in profile.getstats()) < 100 * count
