@@ -135,6 +135,18 @@ SPARK_TABLES = (
         ("tests/spark/test_union_damage_spark.py::test_a_file_of_which_a_part_is_read_is_looked_at_too",),
     ),
     Mutant(
+        "files_that_spark_left_out_not_missed", "P7", FILES,
+        "        if int(frame._jdf.logicalPlan().relation().location().allFiles().size()) == count:\n",
+        "        if frame is not None:\n",
+        ("tests/spark/test_union_damage_spark.py::test_a_file_that_goes_while_spark_looks_for_it_is_not_left_out",),
+    ),
+    Mutant(
+        "frames_of_replaced_files_are_errors", "P7", UNION,
+        "        with suppress(LakeSnapshotNotFoundError):\n            return _scan_frame",
+        "        with suppress():\n            return _scan_frame",
+        ("tests/spark/test_union_damage_spark.py::test_files_that_are_replaced_while_spark_looks_for_them_are_read_in_their_new_places",),
+    ),
+    Mutant(
         "length_of_lake_files_not_compared", "P7", "fluss_lab/lake/iceberg/files/parquet_input.py",
         "    if (found := path.stat().st_size) != size_bytes:",
         "    if (found := path.stat().st_size) < 0:",

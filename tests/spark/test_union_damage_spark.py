@@ -7,9 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from fluss_lab import failpoints
 from fluss_lab.errors import CorruptDataError
+from fluss_lab.spark.source.parquet_frame import parquet_frame
 from fluss_lab.spark.source.table_frame import changelog_to_spark, scan_to_spark
 from fluss_lab.testing import EmbeddedCluster
+from tests.readers import foreign
+from tests.readers.audit import load_table
 from tests.unit.read.kit import BUCKETS, OPTIONS, ModelTable
 
 pytestmark = pytest.mark.spark
@@ -80,6 +84,58 @@ def test_a_file_of_which_a_part_is_read_is_looked_at_too(spark, damageable):
             changelog_to_spark(spark, log)
     finally:
         path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["gone", "a folder"])
+def test_a_file_that_goes_while_spark_looks_for_it_is_not_left_out(spark, damageable, damage):
+    """Spark looks twice: what the first look found and the second did not is no file to it, as is a folder without any."""
+    table, path = damageable
+    scan = table.reader().scan()
+    splits = [split for part in scan.plan().parts for split in part.splits]
+    schema = spark.createDataFrame([], "id int").schema
+    assert parquet_frame(spark, scan.source, splits, schema).count() == 60
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    if damage == "a folder":
+        path.mkdir()
+    try:
+        with pytest.raises(CorruptDataError, match=path.name):
+            parquet_frame(spark, scan.source, splits, schema)
+    finally:
+        if damage == "a folder":
+            path.rmdir()
+        aside.rename(path)
+
+
+@pytest.mark.parametrize("read", ["scan", "changelog"])
+def test_files_that_are_replaced_while_spark_looks_for_them_are_read_in_their_new_places(spark, cluster, clock, read):
+    table = ModelTable(cluster, clock, f"moving_{read}", partitioned=False)
+    for seed in (1, 2):
+        table.append_random(random.Random(seed), 30, ["2013-01"])
+        table.tier()
+    reader = table.reader()
+    files = [Path(split.path.removeprefix("file://")) for part in reader.scan().plan().parts for split in part.splits]
+
+    def replace_files():
+        foreign.compact(load_table(cluster.connection, table.path), random.Random(0))
+        table.append_random(random.Random(3), 10, ["2013-01"])
+        table.tier()
+        lake = load_table(cluster.connection, table.path)
+        old = [each.snapshot_id for each in lake.snapshots() if each.snapshot_id != lake.metadata.current_snapshot_id]
+        lake.maintenance.expire_snapshots().by_ids(old).commit()
+        for file in files:
+            file.unlink()
+
+    failpoints.arm("spark.files.before", replace_files)
+    try:
+        if read == "scan":
+            frame = scan_to_spark(spark, reader.scan())
+        else:
+            frame = changelog_to_spark(spark, reader.changelog("earliest", "latest"))
+    finally:
+        failpoints.disarm("spark.files.before")
+    assert not any(file.exists() for file in files)
+    assert frame.count() == 60
 
 
 def test_a_page_that_is_not_what_was_written_is_refused_by_spark_s_reader(spark, damageable):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from fluss_lab.errors import LakeSnapshotNotFoundError
+from fluss_lab.failpoints import failpoint
 from fluss_lab.lake import LakeSplit
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.spark.session.native_codecs import load_codecs
@@ -29,6 +31,7 @@ _READ_OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
 }
 _PATTERN: Final = re.compile(r"([{}\[\]*?\\])")
+_NOT_FOUND: Final = "PATH_NOT_FOUND"
 _READERS_SETTING: Final = "spark.sql.sources.useV1SourceList"
 _LISTING_SETTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
@@ -105,6 +108,8 @@ def parquet_frame(
         helpers: Further columns that it needs.
 
     Raises:
+        LakeSnapshotNotFoundError: Files were replaced since they were compared; plan the read again.
+        CorruptDataError: A file was removed since then, or is another.
         StorageError: Spark cannot unpack what it needs for them.
     """
     from pyspark.sql import types as T  # noqa: N812
@@ -116,7 +121,8 @@ def parquet_frame(
     places = [split.path for split in splits] + ([] if tail is None else [f"file:{tail.path}"])
     paths = [_PATTERN.sub(r"\\\1", place) for place in places]
     with _set_for_files(session, paths):
-        frame = session.read.schema(fields).options(**_READ_OPTIONS).parquet(*paths)
+        reader = session.read.schema(fields).options(**_READ_OPTIONS)
+        frame = _frame_of_all(source, splits, lambda: reader.parquet(*paths), len(set(places)))
     if tail is not None:
         tail.keep_for(frame)
     jvm = jvm_columns(session)
@@ -127,6 +133,29 @@ def parquet_frame(
         columns[each.name] = jvm.keep_whole(column) if is_found_whole else column
     found = frame if where is None else jvm.where(frame, where(columns))
     return jvm.select(found, [jvm.rename(columns[name], name) for name in schema.names])
+
+
+def _frame_of_all(
+    source: TableSource, splits: Sequence[LakeSplit], make: Callable[[], DataFrame], count: int
+) -> DataFrame:
+    """Return a frame that has all of its files, so many.
+
+    Spark looks for them twice: one that is gone when it does so again, as an expiry removes them, it leaves out without a word.
+    """
+    from pyspark.errors import AnalysisException
+
+    failpoint("spark.files.before")
+    try:
+        frame = make()
+        if int(frame._jdf.logicalPlan().relation().location().allFiles().size()) == count:
+            return frame
+    except AnalysisException as error:
+        if error.getCondition() != _NOT_FOUND:
+            raise
+    source.lake_source.check_files(splits)
+    raise LakeSnapshotNotFoundError(
+        f"table {source.info.path}: files of the lake were replaced while Spark looked for them; plan the read again"
+    )
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fluss_lab.errors import LakeNotConfiguredError, NotFoundError, OffsetOutOfRangeError
+from fluss_lab.errors import LakeNotConfiguredError, LakeSnapshotNotFoundError, NotFoundError, OffsetOutOfRangeError
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model import TableInfo
 from fluss_lab.model.json_codec import encode
@@ -64,7 +65,9 @@ def scan_to_spark(session: SparkSession, scan: Scan) -> DataFrame:
         UnavailableError: The session's JVM ended, or it was stopped.
     """
     with spark_loss(session, "to_spark"):
-        return _scan_frame(session, scan)
+        with suppress(LakeSnapshotNotFoundError):
+            return _scan_frame(session, scan)
+        return scan_by_tasks(session, scan)  # they plan again where files were replaced meanwhile
 
 
 def _scan_frame(session: SparkSession, scan: Scan) -> DataFrame:
@@ -121,7 +124,9 @@ def changelog_to_spark(session: SparkSession, log: Changelog) -> DataFrame:
         UnavailableError: The session's JVM ended, or it was stopped.
     """
     with spark_loss(session, "to_spark"):
-        return _changelog_frame(session, log)
+        with suppress(LakeSnapshotNotFoundError):
+            return _changelog_frame(session, log)
+        return changelog_by_tasks(session, log)  # as a scan
 
 
 def _changelog_frame(session: SparkSession, log: Changelog) -> DataFrame:
