@@ -97,7 +97,7 @@ LAKE_DAMAGE = (
     Mutant(
         "offsets_still_to_come_adopted",
         "P2",
-        "fluss_lab/lake/iceberg/commit/adopted_offsets.py",
+        "fluss_lab/lake/iceberg/commit/adoption_check.py",
         "theirs[theirs >= end]",
         "theirs[theirs >= 2**62]",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),
@@ -105,7 +105,7 @@ LAKE_DAMAGE = (
     Mutant(
         "offsets_below_zero_adopted",
         "P11",
-        "fluss_lab/lake/iceberg/commit/adopted_offsets.py",
+        "fluss_lab/lake/iceberg/commit/adoption_check.py",
         "theirs[theirs < 0]",
         "theirs[:0]",
         (f"{IN_REPAIR}::test_rows_of_somebody_else_with_offsets_of_other_records_are_not_accepted",),

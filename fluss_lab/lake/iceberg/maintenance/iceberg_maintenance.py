@@ -14,7 +14,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetProp
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import CorruptDataError, StorageError, UnsupportedError
 from fluss_lab.failpoints import failpoint
-from fluss_lab.lake.iceberg.commit.adopted_offsets import taken_offsets
+from fluss_lab.lake.iceberg.commit.adoption_check import taken_offsets
 from fluss_lab.lake.iceberg.commit.commit_attempts import SnapshotCommits
 from fluss_lab.lake.iceberg.commit.replay_start_tags import REPLAY_START_PROPERTY, changelog_retention_ms
 from fluss_lab.lake.iceberg.files.durable_io import delete_quietly
@@ -148,7 +148,7 @@ class IcebergLakeMaintenance(LakeMaintenance):
             _LOG.warning("lake table %s: files of a compaction stay: %s", self._table.path, error)
 
     def taken_offsets(self, ends: Mapping[BucketKey, int]) -> list[TakenOffsets]:
-        """Return offsets that cannot be those of their rows: see `adopted_offsets.taken_offsets`.
+        """Return offsets that cannot be those of their rows: see `adoption_check.taken_offsets`.
 
         Raises:
             CorruptDataError: A file of the newest snapshot is missing, or is not what it should be.

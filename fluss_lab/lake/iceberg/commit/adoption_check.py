@@ -1,4 +1,4 @@
-"""The offsets of a lake table's rows looked over before another engine's rows are adopted: each belongs to one record.
+"""The check of another engine's rows before they are adopted: each offset of the lake table belongs to one record.
 
 A row whose offset another row of its bucket has is read as neither: merged files no longer ascend, a replay has one record
 where there are two, a delete does not determine which row it ends. One at or behind the end of what is tiered takes the offset
