@@ -182,6 +182,12 @@ RETENTION = (
         (f"{IN_DROPPED_RECORDS}::test_records_lost_with_a_partition_are_not_left_out",),
     ),
     Mutant(
+        "histories_do_not_say_what_was_lost_behind_them", "P4", "fluss_lab/read/changelog/row_history.py",
+        "if bucket.is_dropped else",
+        "if not bucket.is_dropped else",
+        ("tests/unit/read/changelog/test_row_history.py::test_changes_lost_with_a_partition_are_said_to_be",),
+    ),
+    Mutant(
         "changelogs_leave_partitions_out_that_came_and_went", "P4", DROPPED,
         "            return lost.number > self.drops\n",
         "            return False\n",

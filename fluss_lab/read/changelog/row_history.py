@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_lab.client.cluster.lossy_drops import lossy_drops
 from fluss_lab.client.kv.lookuper import as_rows
 from fluss_lab.client.write.row_routing import Router
 from fluss_lab.display import Grid, card, short
@@ -25,6 +26,7 @@ from fluss_lab.lake import FetchContext
 from fluss_lab.model import ChangeType
 from fluss_lab.model.argument_checks import check_arguments
 from fluss_lab.model.names import BucketKey
+from fluss_lab.model.times import format_moment
 from fluss_lab.model.values.row_input import record_batches
 from fluss_lab.read.changelog.changelog import (
     Changelog,
@@ -37,7 +39,7 @@ from fluss_lab.read.changelog.net_changes import as_bits, take_records
 from fluss_lab.read.changelog.offset_ranges import EARLIEST, LogRange
 from fluss_lab.read.filter.filter_compiler import Filter, compile_filter
 from fluss_lab.read.moment.log_retention import bucket_text, log_starts, time_at
-from fluss_lab.read.moment.table_state import TableSource, TableState, known_start
+from fluss_lab.read.moment.table_state import BucketState, TableSource, TableState, known_start
 from fluss_lab.read.union.read_columns import stored_columns
 from fluss_lab.records import LogRecords
 
@@ -49,7 +51,8 @@ class RowHistory(Changelog):
     """Every change of one key of a primary-key table, in order, with the columns of `Changelog`.
 
     Up to when is decided at first use. It goes back as far as lake and cluster hold the log of the key's bucket without a
-    gap: `first_offset` says from where on, and `starts_late` whether changes before that may be missing.
+    gap: `first_offset` says from where on, and `starts_late` whether changes before that may be missing; `ends_early`, whether
+    some were lost with the key's partition.
 
     The records are checked against each other: each that ends a row names the record that wrote it.
 
@@ -71,11 +74,11 @@ class RowHistory(Changelog):
         return row
 
     @cached_property
-    def _range(self) -> tuple[LogRange, str]:
-        """Return the range of the bucket's log, and what is to be said of what lies before it; empty for nothing."""
+    def _range(self) -> tuple[LogRange, str, str]:
+        """Return the range of the bucket's log, and what is to be said of what lies before and behind it; empty for nothing."""
         return self.source.answer(self._read_range)
 
-    def _read_range(self, state: TableState) -> tuple[LogRange, str]:
+    def _read_range(self, state: TableState) -> tuple[LogRange, str, str]:
         path, place = self.source.info.path, self._place
         state = state.only(lambda each: each.key == place)
         bucket = next(iter(state.buckets), None)
@@ -91,12 +94,23 @@ class RowHistory(Changelog):
                 f"history starts at offset {start}{time_at(self.source, state, bucket, start)} of bucket "
                 f"{bucket_text(place)}: changes before that are no longer available"
             )
-        return LogRange(bucket.bucket, bucket.partition, start, bucket.end), since
+        until = self._lost_behind(bucket) if bucket.is_dropped else ""
+        return LogRange(bucket.bucket, bucket.partition, start, bucket.end), since, until
+
+    def _lost_behind(self, bucket: BucketState) -> str:
+        """Return what is to be said of a dropped bucket's records behind those that the lake has."""
+        for lost in lossy_drops(self.source.connection, self.source.info, 1).lost:
+            if lost.bucket == bucket.bucket and (lost.stop is None or lost.stop > bucket.end):
+                return (
+                    f"history ends at offset {bucket.end} of bucket {bucket_text(self._place)}: changes from there on were lost when "
+                    f"its partition was dropped at {format_moment(lost.dropped_ms)}"
+                )
+        return ""
 
     @cached_property
     def offset_ranges(self) -> list[LogRange]:
         """Return the range of the key's bucket, decided at first use; none when it is empty."""
-        found, _ = self._range
+        found, _, _ = self._range
         return [found] if found.records else []
 
     @property
@@ -108,6 +122,11 @@ class RowHistory(Changelog):
     def starts_late(self) -> str | None:
         """Return what is missing, in words: "history starts at offset 120 (...)"; None when nothing can be."""
         return self._range[1] or None
+
+    @property
+    def ends_early(self) -> str | None:
+        """Return what was lost with the key's partition, in words: "history ends at offset 120 (...)"; None when nothing was."""
+        return self._range[2] or None
 
     def to_spark(self) -> Any:
         """Raise: a row's history is small.
@@ -171,20 +190,21 @@ class RowHistory(Changelog):
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        since = f"; {self.starts_late}" if "_range" in vars(self) and self.starts_late else ""
-        return f"<RowHistory of {short(self.key, 120)} in {self.source.info.path}, bucket {bucket_text(self._place)}{since}>"
+        notes = [self.starts_late, self.ends_early] if "_range" in vars(self) else []
+        missing = "".join(f"; {note}" for note in notes if note)
+        return f"<RowHistory of {short(self.key, 120)} in {self.source.info.path}, bucket {bucket_text(self._place)}{missing}>"
 
     def _repr_html_(self) -> str:
         rows = [[field.name, str(field.type)] for field in list(self.schema)[:CARD_ROWS_MAX]]
         try:
-            note = self.starts_late
+            notes = [self.starts_late, self.ends_early]
         except Exception as error:  # what is shown must not fail
-            note = str(error) or type(error).__name__
+            notes = [str(error) or type(error).__name__]
         return card(
             "RowHistory",
             self.source.info.path,
             [("key`", str(self.key)), ("bucket", bucket_text(self._place)), ("columns", len(self.schema))],
-            notes=[note],
+            notes=notes,
             grid=Grid(["column", "type"], rows),
             total=len(self.schema),
             noun="column",

@@ -212,7 +212,27 @@ def test_a_dropped_partition_keeps_its_history_in_the_lake(make_keyed, seed):
     table.tier()
     before = expected(table, place_of(table, (1, "2013-01")), (1, "2013-01"))
     table.connection.admin().drop_partition(table.path, {"month": "2013-01"})
-    agree(table.reader().history({"id": 1, "month": "2013-01"}).to_arrow(), before)
+    history = table.reader().history({"id": 1, "month": "2013-01"})
+    agree(history.to_arrow(), before)
+    assert history.ends_early is None
+
+
+def test_changes_lost_with_a_partition_are_said_to_be(make_keyed):
+    table = make_keyed(partitioned=True, keys=4, buckets=1)
+    table.upsert([(1, "2013-01", 1, None, None), (2, "2013-02", 1, None, None)])
+    table.tier()
+    before = expected(table, place_of(table, (1, "2013-01")), (1, "2013-01"))
+    table.upsert([(1, "2013-01", 2, None, None)])
+    table.connection.admin().drop_partition(table.path, {"month": "2013-01"}, discard_untiered=True)
+    history = table.reader().history({"id": 1, "month": "2013-01"})
+    agree(history.to_arrow(), before)
+    assert history.ends_early.startswith(
+        "history ends at offset 1 of bucket 2013-01/0: changes from there on were lost"
+    )
+    assert history.ends_early in repr(history)
+    check(history)
+    assert "changes from there on were lost" in history._repr_html_()
+    assert table.reader().history({"id": 2, "month": "2013-02"}).ends_early is None
 
 
 def test_a_missing_file_is_no_shorter_history(make_keyed):
