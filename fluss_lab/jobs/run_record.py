@@ -6,16 +6,20 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from fluss_lab.errors import InvalidNameError
-from fluss_lab.model.times import format_moment
+from fluss_lab.model.times import TIMESTAMP_MS_MAX, format_moment
 
 #: The MIME type of a notebook's output for programs.
 SUMMARY_MIME: Final = "application/vnd.fluss-lab.summary+json"
 #: Characters of a run's summary as JSON, at most.
 SUMMARY_LENGTH_MAX: Final = 1 << 18
 
+#: A time that can be shown: before the year 10000.
+EpochMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=TIMESTAMP_MS_MAX)]
 #: ``missed``: due, and not run, for the reason that its `RunRecord.error` has.
 RunState: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled", "missed"]
 #: Names of jobs are names of folders.
@@ -77,9 +81,9 @@ class JobRecord:
     catch_up: CatchUp
     keep: int
     on_failure: tuple[str, ...]
-    paused_ms: int | None = None
-    resumed: tuple[int, int] | None = None
-    next_due_ms: int = 0
+    paused_ms: EpochMs | None = None
+    resumed: tuple[EpochMs, EpochMs] | None = None
+    next_due_ms: EpochMs = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +119,12 @@ class RunRecord:
     trigger: Trigger
     attempt: int
     state: RunState
-    queued_ms: int
-    due_ms: int | None = None
-    until_ms: int | None = None
-    not_before_ms: int = 0
-    started_ms: int | None = None
-    ended_ms: int | None = None
+    queued_ms: EpochMs
+    due_ms: EpochMs | None = None
+    until_ms: EpochMs | None = None
+    not_before_ms: EpochMs = 0
+    started_ms: EpochMs | None = None
+    ended_ms: EpochMs | None = None
     error: str | None = None
     cell: int | None = None
     owner: str | None = None

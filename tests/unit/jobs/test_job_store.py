@@ -1,5 +1,6 @@
 """The store of jobs: several processes write it, damage and newer formats are refused by name."""
 
+import json
 import sqlite3
 import threading
 from contextlib import closing
@@ -179,6 +180,19 @@ def test_a_record_that_cannot_be_read_is_named_with_its_file_and_what_helps(stor
             CorruptDataError, match=rf"jobs\.db: damaged \({what} of the store: .*\); restore it from a backup"
         ):
             call()
+
+
+@pytest.mark.parametrize("moment_ms", [-1, 253_402_300_800_000, 10**20])
+def test_a_time_of_a_record_that_cannot_be_shown_is_damage(store, moment_ms):
+    store.add_job(make_job(), replaces=False)
+    store.add_run(make_run(started_ms=5))
+    for table, name, read in (("jobs", "next_due_ms", store.jobs), ("runs", "started_ms", store.runs)):
+        with closing(sqlite3.connect(store.path)) as db:
+            (record,) = db.execute(f"SELECT record FROM {table}").fetchone()
+            db.execute(f"UPDATE {table} SET record = ?", (json.dumps(json.loads(record) | {name: moment_ms}),))
+            db.commit()
+        with pytest.raises(CorruptDataError, match=rf"jobs\.db: damaged .*{name}"):
+            read()
 
 
 def test_several_that_begin_at_once_find_tables_or_nothing(tmp_path):
