@@ -272,7 +272,7 @@ class TableReader:
             InvalidRecordError, InvalidPartitionError, InvalidRequestError: The key does not fit, or there are several.
             InvalidSchemaError: There is no such column.
 
-        What is no longer available is said: see `RowHistory.starts_late` and `ends_early`. Only the key's own bucket is read.
+        What is no longer available is said: see `RowHistory.starts_late` and `RowHistory.ends_early`. Only the key's own bucket is read.
         """
         return RowHistory(self._source, key, columns)
 

@@ -409,7 +409,7 @@ class Table:
             PartitionNotFoundError: The key is of a partition that does not exist.
             InvalidSchemaError: There is no such column.
 
-        What is no longer available is said: see `RowHistory.starts_late` and `ends_early`. Only the key's own bucket is read.
+        What is no longer available is said: see `RowHistory.starts_late` and `RowHistory.ends_early`. Only the key's own bucket is read.
         """
         return self._reader().history(spark_as_arrow(key), columns)
 

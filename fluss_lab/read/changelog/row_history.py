@@ -94,10 +94,10 @@ class RowHistory(Changelog):
                 f"history starts at offset {start}{time_at(self.source, state, bucket, start)} of bucket "
                 f"{bucket_text(place)}: changes before that are no longer available"
             )
-        until = self._lost_behind(bucket) if bucket.is_dropped else ""
+        until = self._losses_behind(bucket) if bucket.is_dropped else ""
         return LogRange(bucket.bucket, bucket.partition, start, bucket.end), since, until
 
-    def _lost_behind(self, bucket: BucketState) -> str:
+    def _losses_behind(self, bucket: BucketState) -> str:
         """Return what is to be said of a dropped bucket's records behind those that the lake has."""
         for lost in lossy_drops(self.source.connection, self.source.info, 1).lost:
             if lost.bucket == bucket.bucket and (lost.stop is None or lost.stop > bucket.end):

@@ -171,23 +171,39 @@ def late_append(rig, failures, partition="a"):
     return thread
 
 
-@pytest.mark.parametrize("aborted", [False, True])
-def test_no_append_comes_between_the_check_and_the_drop(days, aborted):
-    tier(days, days.table_id, {("a", 0): 10})
+def drop_beside_append(rig, aborted, **how):
+    """Drop partition ``a`` while a row is appended to it when its buckets are sealed; return what the append failed with.
+
+    Args:
+        aborted: Whether the drop fails then.
+        how: Of the drop.
+    """
     threads, failures = [], []
 
     def act():
-        threads.append(late_append(days, failures))
+        threads.append(late_append(rig, failures))
         if aborted:
             raise errors.StorageError("not today")
 
     failpoints.arm(CLOSED, act)
-    if aborted:
-        with pytest.raises(errors.StorageError, match="not today"):
-            days.drop_partition(p="a")
-    else:
-        days.drop_partition(p="a")
+    with pytest.raises(errors.StorageError, match="not today") if aborted else contextlib.nullcontext():
+        rig.drop_partition(p="a", **how)
     threads[0].join(20)
+    return failures
+
+
+def append_after_restart(rig):
+    """Start both tablet servers again, which forgets their seals, and append a row."""
+    for server_id in (0, 1):
+        rig.cluster.stop_tablet(server_id)
+        rig.cluster.start_tablet(server_id)
+    rig.append(1, "a")
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_no_append_comes_between_the_check_and_the_drop(days, aborted):
+    tier(days, days.table_id, {("a", 0): 10})
+    failures = drop_beside_append(days, aborted)
     # The row is there, or whoever wrote it knows that it is not.
     if aborted:
         assert not failures
@@ -215,13 +231,7 @@ def test_a_server_that_was_started_again_in_between_has_no_seal(tmp_path):
         rig.append(3, "a")
         tier(rig, table_id, {("a", 0): 3})
 
-        def act():
-            for server_id in (0, 1):
-                rig.cluster.stop_tablet(server_id)
-                rig.cluster.start_tablet(server_id)
-            rig.append(1, "a")
-
-        failpoints.arm(CLOSED, act)
+        failpoints.arm(CLOSED, lambda: append_after_restart(rig))
         with pytest.raises(errors.UnavailableError, match="restarted while"):
             rig.drop_partition(p="a")
         with pytest.raises(errors.UntieredRecordsError, match="1 of its records"):
@@ -324,20 +334,7 @@ def test_the_records_of_a_partition_without_a_lake_are_lost_with_it(cluster):
 @pytest.mark.parametrize("aborted", [False, True])
 def test_no_append_comes_between_the_ends_and_a_drop_that_loses_records(days, how, aborted):
     tier(days, days.table_id, {("a", 0): 4})
-    threads, failures = [], []
-
-    def act():
-        threads.append(late_append(days, failures))
-        if aborted:
-            raise errors.StorageError("not today")
-
-    failpoints.arm(CLOSED, act)
-    if aborted:
-        with pytest.raises(errors.StorageError, match="not today"):
-            days.drop_partition(p="a", **how)
-    else:
-        days.drop_partition(p="a", **how)
-    threads[0].join(20)
+    failures = drop_beside_append(days, aborted, **how)
     if aborted:
         assert not failures
         assert end_offsets(days, days.table_id)["a", 0] == 11
@@ -371,13 +368,7 @@ def test_what_a_server_without_its_seal_has_taken_is_not_known(tmp_path):
         rig.create(partitioned_by=["p"])
         rig.append(3, "a")
 
-        def act():
-            for server_id in (0, 1):
-                rig.cluster.stop_tablet(server_id)
-                rig.cluster.start_tablet(server_id)
-            rig.append(1, "a")
-
-        failpoints.arm(CLOSED, act)
+        failpoints.arm(CLOSED, lambda: append_after_restart(rig))
         rig.drop_partition(p="a")
         assert losses(rig) == [("a", {0: (0, None)})]
     finally:
