@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fluss_lab.client import Connection, LogScanner
-from fluss_lab.client.cluster.lossy_drops import lossy_drops
+from fluss_lab.client.cluster.lossy_drops import newest_lossy_drop
 from fluss_lab.errors import InvalidRequestError, InvalidTimestampError, PartitionNotFoundError, UnsupportedError
 from fluss_lab.lake import LakeStorage
 from fluss_lab.model import OffsetSpec, TableBucket, TableInfo, TablePath
@@ -95,10 +95,8 @@ class TableReader:
 
         Cost: two or three calls for now, of a partitioned table two more; for a time one more a partition.
         """
-        drops = None
-        if as_of is None and self.info.descriptor.partitioned_by:
-            # Before the look: of a partition that is dropped in between no bucket is in the point.
-            drops = lossy_drops(self._source.connection, self.info, 0).newest
+        # Before the look: of a partition that is dropped in between no bucket is in the point.
+        drops = newest_lossy_drop(self._source.connection, self.info) if as_of is None else None
         point = self._read_point(as_of)
         point.check_known()
         return point if drops is None else replace(point, lossy_drops=drops)

@@ -63,8 +63,8 @@ RETENTION = (
     ),
     Mutant(
         "seal_of_a_server_that_was_started_again_trusted", "P1", DEPARTURES,
-        "if not discard and self._tablets.terms() != terms",
-        "if not discard and self._tablets.terms() is terms",
+        "if not may_lose and self._tablets.terms() != terms",
+        "if not may_lose and self._tablets.terms() is terms",
         (f"{IN_DEPARTURES}::test_a_server_that_was_started_again_in_between_has_no_seal",),
     ),
     Mutant(
@@ -87,8 +87,8 @@ RETENTION = (
     ),
     Mutant(
         "partition_dropped_from_the_lake_not_noted", "P4", DEPARTURES,
-        "            yield AllowedDrop(_pass, partition.created_ms, partial(self",
-        "            yield AllowedDrop(_pass, None, partial(self",
+        "            if not (lost or loses_all):\n",
+        "            if not lost or loses_all:\n",
         (f"{IN_DROPPED}::test_as_of_before_a_partition_went_from_the_lake_too",),
     ),
     Mutant(
@@ -207,14 +207,14 @@ RETENTION = (
     ),
     Mutant(
         "bucket_of_a_lossy_drop_stays_closed", "P9", DEPARTURES,
-        "            self._tablets.unseal(group, number)\n            raise\n\n    def _seal_here",
-        "            raise\n\n    def _seal_here",
+        "            if may_lose or not found or sealed:\n",
+        "            if discard or not found or sealed:\n",
         (f"{IN_DEPARTURES}::test_no_append_comes_between_the_ends_and_a_drop_that_loses_records[True-lake]",),
     ),
     Mutant(
         "bucket_of_discarded_records_stays_closed", "P9", DEPARTURES,
-        "            if discard or not found or sealed:\n",
-        "            if not found or sealed:\n",
+        "            if may_lose or not found or sealed:\n",
+        "            if loses_all or not found or sealed:\n",
         (f"{IN_DEPARTURES}::test_no_append_comes_between_the_ends_and_a_drop_that_loses_records[True-discard]",),
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 IN_SQL = "tests/spark/test_lab_sql.py"
+IN_COMMANDS = "tests/spark/test_refused_commands.py"
 SQL = "tests/spark/test_sql_spark.py"
 IN_SOURCE = "tests/spark/test_table_source.py"
 LOOKUPS = "tests/unit/spark/lookup/test_lookup_sql.py"
@@ -21,13 +22,13 @@ SPARK_STATEMENTS = (
         "statements_about_tables_go_to_spark", "P4", "fluss_lab/spark/refused_commands.py",
         "        elif len(path) == 2 and (has_table(path) or",
         "        elif len(path) == 2 and kind in _WRITES and (has_table(path) or",
-        (f"{IN_SQL}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
+        (f"{IN_COMMANDS}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
     ),
     Mutant(
         "statements_about_databases_go_to_spark", "P4", "fluss_lab/spark/refused_commands.py",
         "            if len(path) == 1 and has_database(path[0]):",
         "            if not path:",
-        (f"{IN_SQL}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
+        (f"{IN_COMMANDS}::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
     ),
     Mutant(
         "files_that_are_gone_are_traces_of_java", "P4", "fluss_lab/spark/session/file_errors.py",

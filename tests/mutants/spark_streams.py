@@ -134,7 +134,7 @@ SOURCE = (
         "read_records_of_a_dropped_partition_said_to_be_lost",
         "P4",
         "fluss_lab/read/changelog/data_loss.py",
-        " or (each.stop is not None and each.stop <= begin)",
+        " or not each.reach(begin)",
         "",
         (f"{IN_STREAM_LOSSES}::test_a_partition_made_again_is_another_one",),
     ),
@@ -142,9 +142,8 @@ SOURCE = (
         "losses_hidden_by_a_first_offset_asked_for_again",
         "P4",
         STREAM,
-        "            return lossy_drops(self._source.connection, self._source.info, 0).newest\n",
-        "            self._drops_seen = lossy_drops(self._source.connection, self._source.info, 0).newest\n"
-        "            return self._drops_seen\n",
+        "        drops = newest_lossy_drop(self._source.connection, self._source.info)\n",
+        "        drops = self._drops_seen = newest_lossy_drop(self._source.connection, self._source.info)\n",
         (f"{IN_STREAM_LOSSES}::test_a_loss_is_not_forgotten_where_the_first_offset_is_asked_for_again",),
     ),
     Mutant(

@@ -322,7 +322,7 @@ _CELLS = (
         "the_session_s_own_sql_makes_databases", "P4", "fluss_lab/spark/source/known_tables.py",
         " or _OF_DATABASES.match(text) is not None",
         "",
-        ("tests/spark/test_lab_sql.py::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
+        ("tests/spark/test_refused_commands.py::test_statements_that_make_alter_or_drop_say_how_it_is_done",),
     ),
 )  # fmt: skip
 

@@ -38,6 +38,10 @@ class LostRecords:
     last_ms: int | None
     dropped_ms: int
 
+    def reach(self, offset: int) -> bool:
+        """Return whether some of them are at an offset or behind it, or may be."""
+        return self.stop is None or self.stop > offset
+
 
 @dataclass(frozen=True, slots=True)
 class LossyDrops:
@@ -89,3 +93,11 @@ def lossy_drops(connection: ClusterClient, info: TableInfo, first: int, after_ms
         for each in drop.lost_ranges
     )
     return LossyDrops(response.newest_lossy_drop if response.HasField("newest_lossy_drop") else None, lost)
+
+
+def newest_lossy_drop(connection: ClusterClient, info: TableInfo) -> int | None:
+    """Return the number of a table's newest drop by which records were lost; None: it has no partitions, or it is not known.
+
+    Raises and costs as `lossy_drops`, but nothing for a table without partitions.
+    """
+    return lossy_drops(connection, info, 0).newest if info.descriptor.partitioned_by else None

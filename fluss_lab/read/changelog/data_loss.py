@@ -81,7 +81,7 @@ class DataLoss:
         """
         for each in drops:
             begin = start.begin(each.bucket)
-            if begin is None or (each.stop is not None and each.stop <= begin):
+            if begin is None or not each.reach(begin):
                 continue
             why = f"its partition was dropped at {format_moment(each.dropped_ms)}"
             self.report(each.bucket, each.partition, max(begin, each.start), each.stop, why)

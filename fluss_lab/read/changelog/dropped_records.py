@@ -10,7 +10,7 @@ from fluss_lab.client.cluster.lossy_drops import LostRecords, lossy_drops
 from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model import TableBucket, TableInfo
 from fluss_lab.model.names import BucketKey
-from fluss_lab.model.times import format_moment, parse_moment, shown_moment
+from fluss_lab.model.times import format_moment, parse_moment, shown_moment, whole_number
 from fluss_lab.read.moment.as_of import snapshot_moment
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import TableSource
@@ -39,7 +39,7 @@ class _Edge:
         """Return whether some of the records are at or behind it."""
         offset = self._offset(lost)
         if offset is not None:
-            return lost.stop is None or lost.stop > offset
+            return lost.reach(offset)
         if self.drops is not None:
             return lost.number > self.drops
         return lost.last_ms is None or lost.last_ms >= self.from_ms
@@ -101,8 +101,8 @@ def _edge(source: TableSource, edge: Any) -> _Edge:
     if isinstance(edge, ReadPoint):
         stops = {_bucket(edge, each): each.stop for each in edge.buckets}
         return _Edge(edge.moment_ms + 1, stops, edge.lossy_drops)
-    is_number = isinstance(edge, int) and not isinstance(edge, bool)
-    if is_number and (moment := snapshot_moment(source, edge)) is not None:
+    number = whole_number(edge)
+    if number is not None and (moment := snapshot_moment(source, number)) is not None:
         stops = {_bucket(source.info, each): each.stop for each in moment.stops.values()}
         return _Edge(0 if moment.time_ms is None else moment.time_ms + 1, stops, kind="snapshot")
     return _Edge(parse_moment(edge, source.connection.time_zone))

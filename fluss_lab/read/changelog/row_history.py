@@ -100,7 +100,7 @@ class RowHistory(Changelog):
     def _losses_behind(self, bucket: BucketState) -> str:
         """Return what is to be said of a dropped bucket's records behind those that the lake has."""
         for lost in lossy_drops(self.source.connection, self.source.info, 1).lost:
-            if lost.bucket == bucket.bucket and (lost.stop is None or lost.stop > bucket.end):
+            if lost.bucket == bucket.bucket and lost.reach(bucket.end):
                 return (
                     f"history ends at offset {bucket.end} of bucket {bucket_text(self._place)}: changes from there on were lost when "
                     f"its partition was dropped at {format_moment(lost.dropped_ms)}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import Any, Final
 
-from fluss_lab.client.cluster.lossy_drops import lossy_drops
+from fluss_lab.client.cluster.lossy_drops import lossy_drops, newest_lossy_drop
 from fluss_lab.client.log.range_reader import wait_for_records
 from fluss_lab.errors import (
     InvalidRequestError,
@@ -69,7 +69,7 @@ class TableStream:
             InvalidRequestError: A start that is none.
         """
         # First: what a drop after that loses, the stream does not get.
-        drops = self._newest_drop(None)
+        drops = newest_lossy_drop(self._source.connection, self._source.info)
         state, starts = resolve_starts(self._source, start)
         named = {each.bucket: starts[each.key] for each in state.buckets if each.key in starts}
         return self._offset(state, named, NO_PARTITION, named, drops)
@@ -153,19 +153,17 @@ class TableStream:
         self._seen = source.look()
         return self._seen
 
-    def _newest_drop(self, start: StreamOffset | None) -> int | None:
+    def _newest_drop(self, start: StreamOffset) -> int | None:
         """Return the number of the newest drop of a partition by which records were lost; None where there are none.
 
         Args:
-            start: Where the stream is: what it has not read of those that were lost since is reported; None: it begins.
+            start: Where the stream is: what it has not read of those that were lost since is reported.
 
         Raises:
             OffsetOutOfRangeError: There are such, and that fails the stream.
         """
         if not self._source.info.descriptor.partitioned_by:
             return None
-        if start is None:
-            return lossy_drops(self._source.connection, self._source.info, 0).newest
         known = [each for each in (start.lossy_drops, self._drops_seen) if each is not None]
         found = lossy_drops(self._source.connection, self._source.info, max(known) + 1 if known else 0)
         self._loss.report_drops(found.lost, start)

@@ -97,7 +97,7 @@ def _make_private(place: Path, folder: Path) -> None:
     try:
         place.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError:
-        return  # no folder, as its owner is told
+        return  # perhaps no folder: that is checked with its owner
     except OSError as error:
         raise StorageError(
             f"{folder} cannot be written, and {place}, where its servers would write, cannot be made: {error.strerror or error}; "

@@ -154,7 +154,7 @@ class Stager:
         except FileNotFoundError as error:
             raise StorageError(
                 f"write to {self._form.info.path}: what was staged in {self._folder} is gone: a second query has the same checkpoint, "
-                "which two must not have, or somebody removed it; nothing of the batch was sent by this one"
+                "which two must not have, or another program removed it; nothing of the batch was sent by this one"
             ) from error
         except OSError as error:
             raise StorageError(

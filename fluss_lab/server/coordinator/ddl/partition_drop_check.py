@@ -80,58 +80,43 @@ class PartitionDropCheck:
             UnavailableError: A subclass: a bucket's server does not answer where the bucket ends.
             CorruptDataError: A bucket has stopped, so its end is not known; or the lake holds more than the bucket.
         """
-        if drop_lake or not self.is_guarded(info, partition):
-            with self._seal_all(info, partition) as allowed:
-                yield allowed
-            return
         tiered, number, terms = self.tiered_offsets(info, partition), next(self._numbers), self._tablets.terms()
         group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
-        lake_ends = [tiered[bucket].end if bucket in tiered else 0 for bucket in range(len(group.leaders))]
+        loses_all = drop_lake or not self.is_guarded(info, partition)
+        may_lose = discard or loses_all
+        kept = {} if loses_all else tiered
+        kept_ends = [kept[bucket].end if bucket in kept else 0 for bucket in range(len(group.leaders))]
         where = f"table {info.path}, partition {partition.info.name!r}"
         found: Sequence[LogEnd | FlussError] = ()
 
         def check() -> None:
-            if not discard and self._tablets.terms() != terms:
+            if not may_lose and self._tablets.terms() != terms:
                 raise UnavailableError(
                     f"{where}: a tablet server restarted while the partition was being dropped; nothing was dropped, "
                     "try again"
                 )
 
-        try:
-            found = self._tablets.seal(group, lake_ends, number)
-            if not discard:
-                _check_ends(where, lake_ends, found)
-            lost = [bucket for bucket, end in enumerate(lake_ends) if not _ends_at(found[bucket], end)]
-            lost_from_ms = [tiered[each].max_timestamp_ms if each in tiered else -1 for each in lost]
-            if not lost:
-                yield AllowedDrop(check, None, tuple)
-                return
-            lost_ranges = partial(self._lost_ranges, lake_ends, self._seal_here(group, found, lake_ends, number), terms)
-            yield AllowedDrop(check, max(min(lost_from_ms), partition.created_ms), lost_ranges)
-        except BaseException:
-            # Without `discard`, buckets that end elsewhere were not sealed.
-            sealed = any(
-                _ends_at(at, end) or isinstance(at, FlussError) for end, at in zip(lake_ends, found, strict=False)
-            )
-            if discard or not found or sealed:
-                self._tablets.unseal(group, number)
-            raise
-
-    @contextmanager
-    def _seal_all(self, info: TableInfo, partition: Partition) -> Iterator[AllowedDrop]:
-        """Seal a partition of which everything is lost, as far as its servers answer; unseal it if the block raises."""
-        number, terms = next(self._numbers), self._tablets.terms()
-        group = BucketGroup(info.table_id, partition.info.partition_id, partition.leaders)
         if partition.dropped_ms is not None:  # only the lake has it
-            tiered = self.tiered_offsets(info, partition)
-            yield AllowedDrop(_pass, partition.created_ms, partial(_tiered_ranges, tiered))
+            yield AllowedDrop(check, partition.created_ms, partial(_tiered_ranges, tiered))
             return
         try:
-            begin = [0] * len(group.leaders)
-            ends = self._seal_here(group, self._tablets.seal(group, begin, number), begin, number)
-            yield AllowedDrop(_pass, partition.created_ms, partial(self._lost_ranges, begin, ends, terms))
+            found = self._tablets.seal(group, kept_ends, number)
+            if not may_lose:
+                _check_ends(where, kept_ends, found)
+            lost = [bucket for bucket, end in enumerate(kept_ends) if not _ends_at(found[bucket], end)]
+            if not (lost or loses_all):
+                yield AllowedDrop(check, None, tuple)
+                return
+            kept_until_ms = min((kept[each].max_timestamp_ms if each in kept else -1 for each in lost), default=-1)
+            lost_ranges = partial(self._lost_ranges, kept_ends, self._seal_here(group, found, kept_ends, number), terms)
+            yield AllowedDrop(check, max(kept_until_ms, partition.created_ms), lost_ranges)
         except BaseException:
-            self._tablets.unseal(group, number)
+            # Without `may_lose`, buckets that end elsewhere were not sealed.
+            sealed = any(
+                _ends_at(at, end) or isinstance(at, FlussError) for end, at in zip(kept_ends, found, strict=False)
+            )
+            if may_lose or not found or sealed:
+                self._tablets.unseal(group, number)
             raise
 
     def _seal_here(
@@ -165,10 +150,6 @@ class PartitionDropCheck:
             for bucket, (start, end) in enumerate(zip(starts, ends, strict=True))
             if end is None or end.offset > start
         )
-
-
-def _pass() -> None:
-    """Hold nothing against a drop that loses everything in any case."""
 
 
 def _tiered_ranges(tiered: Mapping[int, TieredOffset]) -> tuple[LostRange, ...]:
