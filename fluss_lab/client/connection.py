@@ -76,8 +76,16 @@ class Connection(ClusterClient):
 
         return Lookuper(self, self.table_info(TablePath.parse(path)), columns)
 
-    def scan_kv(self, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None) -> KvScan:
+    def scan_kv(
+        self, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None, start_offset: int = 0
+    ) -> KvScan:
         """Return all live rows of one bucket of a primary-key table at one moment; nothing is read yet.
+
+        Args:
+            info: The table.
+            bucket: Which bucket.
+            columns: Names or positions of the columns wanted, in the order wanted; None: all.
+            start_offset: Of rows whose last change has a smaller offset none is wanted.
 
         Raises:
             InvalidSchemaError: There is no such column.
@@ -85,7 +93,7 @@ class Connection(ClusterClient):
         """
         from fluss_lab.client.kv.kv_scan import KvScan
 
-        return KvScan(self, info, bucket, columns)
+        return KvScan(self, info, bucket, columns, start_offset)
 
     def limit_scan(self, path: TablePath | str, limit: int, partitions: Sequence[str] | None = None) -> pa.Table:
         """Return up to `limit` rows of what the cluster holds of a table: to look at, not to count on.

@@ -32,7 +32,10 @@ def member_places(values: NDArray[np.int64], members: NDArray[np.int64]) -> NDAr
     """Return where among values that ascend strictly some others, which ascend, are; ascending. One may come twice, as there."""
     if not len(values):
         return np.empty(0, dtype=np.int64)
-    within = slice_ascending(members, int(values[0]), int(values[-1]) + 1)
+    first, last = int(values[0]), int(values[-1])
+    within = slice_ascending(members, first, last + 1)
+    if last - first + 1 == len(values):  # without gaps: nothing is looked for
+        return within - first
     places = values.searchsorted(within)
     found: NDArray[np.int64] = places[values[places] == within]
     return found

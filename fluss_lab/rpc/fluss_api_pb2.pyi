@@ -485,20 +485,22 @@ class FetchLogRequest(_message.Message):
     def __init__(self, follower_server_id: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tables_req: _Optional[_Iterable[_Union[PbFetchLogReqForTable, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., enable_lake: _Optional[bool] = ...) -> None: ...
 
 class PbFetchLogReqForTable(_message.Message):
-    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req", "previous_offsets", "small_batches_whole")
+    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req", "previous_offsets", "small_batches_whole", "previous_offsets_only")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_PUSHDOWN_ENABLED_FIELD_NUMBER: _ClassVar[int]
     PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     SMALL_BATCHES_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_OFFSETS_ONLY_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     projection_pushdown_enabled: bool
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForBucket]
     previous_offsets: bool
     small_batches_whole: bool
-    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ..., previous_offsets: _Optional[bool] = ..., small_batches_whole: _Optional[bool] = ...) -> None: ...
+    previous_offsets_only: bool
+    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ..., previous_offsets: _Optional[bool] = ..., small_batches_whole: _Optional[bool] = ..., previous_offsets_only: _Optional[bool] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "stop_offset")
@@ -529,7 +531,7 @@ class PbFetchLogRespForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "lake_log_fetch_info", "previous_offsets", "all_columns")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "lake_log_fetch_info", "previous_offsets", "all_columns", "previous_offsets_start")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -541,6 +543,7 @@ class PbFetchLogRespForBucket(_message.Message):
     LAKE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     ALL_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_OFFSETS_START_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -552,7 +555,8 @@ class PbFetchLogRespForBucket(_message.Message):
     lake_log_fetch_info: PbLakeLogFetchInfo
     previous_offsets: bytes
     all_columns: bool
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., lake_log_fetch_info: _Optional[_Union[PbLakeLogFetchInfo, _Mapping]] = ..., previous_offsets: _Optional[bytes] = ..., all_columns: _Optional[bool] = ...) -> None: ...
+    previous_offsets_start: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., lake_log_fetch_info: _Optional[_Union[PbLakeLogFetchInfo, _Mapping]] = ..., previous_offsets: _Optional[bytes] = ..., all_columns: _Optional[bool] = ..., previous_offsets_start: _Optional[int] = ...) -> None: ...
 
 class PbLakeLogFetchInfo(_message.Message):
     __slots__ = ("snapshot_id", "log_end_offset")
@@ -765,16 +769,18 @@ class ScanKvRequest(_message.Message):
     def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: _Optional[bool] = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "projected_fields")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "projected_fields", "start_offset")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., projected_fields: _Optional[_Iterable[int]] = ...) -> None: ...
+    start_offset: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., projected_fields: _Optional[_Iterable[int]] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class ScanKvResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset", "schema_id")

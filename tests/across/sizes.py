@@ -18,6 +18,7 @@ SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
     (pk_undo, "BATCH_ROWS", 3),
     (pk_undo, "KEPT_BYTES", 100),
     (pk_merge, "TAIL_BYTES", 100),
+    (pk_merge, "LIVE_MIN", 4),
     (pk_plan, "FOLDED_MIN", 5),
     (net_changes, "HELD_RECORDS_MAX", 8),
     (data_file_scan, "FILES_AT_ONCE", 2),

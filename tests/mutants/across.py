@@ -41,8 +41,8 @@ ACROSS = (
     ),
     Mutant(
         "rows_that_the_log_ended_shown", "P4", KEYED_ROWS,
-        "return self._ended[: int(np.searchsorted(self._ended, stop))]",
-        "return self._ended[:0]",
+        "    return ascending[: int(np.searchsorted(ascending, stop))]\n",
+        "    return ascending[:0]\n",
         (EVERY_ROW,),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_PK_MERGE = "tests/unit/read/union/test_pk_merge.py"
 IN_PK_UNDO = "tests/unit/read/union/test_pk_undo.py"
 KEYED_ROWS = "fluss_lab/read/union/pk_merge.py"
 KEYED_PLAN = "fluss_lab/read/union/pk_plan.py"
@@ -113,18 +114,68 @@ UNION_READING = (
         (f"{IN_KEYED}::test_a_bucket_tiered_late_is_reported_from_before_by_the_cluster",),
     ),
     Mutant(
+        "rows_of_the_lake_that_a_long_log_ends_kept",
+        "P4",
+        KEYED_ROWS,
+        "        self._ended = ended\n        if",
+        "        self._ended = ended[:0]\n        if",
+        (f"{IN_PK_MERGE}::test_rows_of_any_moment_are_those_of_the_model",),
+    ),
+    Mutant(
+        "live_rows_that_were_kept_read_again",
+        "P4",
+        KEYED_ROWS,
+        "                self._rest = _rest_of(part, position)\n",
+        "                self._rest = part\n",
+        (f"{IN_PK_MERGE}::test_rows_of_any_moment_are_those_of_the_model",),
+    ),
+    Mutant(
+        "live_rows_read_however_much_came_after",
+        "P4",
+        LIVE_ROWS,
+        "moment - part.stop > back_max:\n",
+        "moment < 0:\n",
+        (f"{IN_PK_MERGE}::test_a_moment_far_behind_the_live_rows_is_read_by_the_log",),
+    ),
+    Mutant(
+        "previous_offsets_cut_within_a_batch",
+        "P4",
+        "fluss_lab/server/tablet/requests/fetch_log.py",
+        "    stop = header.next_offset if fits else header.base_offset\n",
+        "    stop = last + 1\n",
+        ("tests/unit/server/tablet/requests/test_fetch_log.py::test_they_are_those_of_the_whole_batches_up_to_a_stop",),
+    ),
+    Mutant(
+        "previous_offsets_of_other_records_taken",
+        "P4",
+        "fluss_lab/client/log/previous_offset_reader.py",
+        "        if not begin <= offset < begin + len(values):\n",
+        "        if not len(values):\n",
+        ("tests/unit/client/log/test_previous_offset_reader.py::test_an_answer_of_other_records_is_an_error",),
+    ),
+    Mutant(
+        "live_rows_from_an_offset_on_begin_behind_it",
+        "P4",
+        "fluss_lab/server/kv/store_view.py",
+        "chunk.data.offsets.searchsorted(start_offset)",
+        "chunk.data.offsets.searchsorted(start_offset, side='right')",
+        (
+            "tests/unit/server/tablet/requests/test_bucket_scans.py::test_a_scan_from_an_offset_on_has_the_rows_that_changed_since",
+        ),
+    ),
+    Mutant(
         "live_rows_of_later_taken",
         "P4",
         LIVE_ROWS,
-        "np.searchsorted(offsets, [self._part.start, self._row_stop])",
-        "np.searchsorted(offsets, [self._part.start, 1 << 62])",
+        "np.searchsorted(offsets, [self._part.log_start, self._row_stop])",
+        "np.searchsorted(offsets, [self._part.log_start, 1 << 62])",
         (f"{IN_PK_UNDO}::test_many_rows_taken_back_are_taken_in_order",),
     ),
     Mutant(
         "what_came_after_the_scan_began_not_taken_back",
         "P4",
         LIVE_ROWS,
-        "        yield from request.pauses(rows.take_back(moment), part.start)\n",
+        "        yield from request.pauses(rows.take_back(moment), part.log_start)\n",
         "",
         (f"{IN_KEYED}::test_what_is_written_between_a_look_and_a_scan_is_taken_back",),
     ),

@@ -73,6 +73,8 @@ class KvScan(Closing):
 
     Args:
         columns: Names or positions of the columns wanted, in the order wanted; None: all.
+        start_offset: Of rows whose last change has a smaller offset none is wanted; a server of an older version gives
+            them all the same.
 
     Raises:
         UnsupportedError: It is a log table.
@@ -85,6 +87,7 @@ class KvScan(Closing):
         info: TableInfo,
         bucket: TableBucket,
         columns: Sequence[str | int] | None = None,
+        start_offset: int = 0,
     ) -> None:
         if info.is_log_table:
             raise UnsupportedError(f"{info.path} has no primary key: it has no live rows but a log; scan that")
@@ -93,6 +96,7 @@ class KvScan(Closing):
         self._info = info
         self._bucket = bucket
         self._projection = Projection(info, columns, partial(connection.schema, info))
+        self._start_offset = start_offset
         self._batch_bytes = connection.fetch_bytes_max
         self._what = f"scan of the rows of {info.path}, bucket {bucket}"
         self._scanner_id: bytes | None = None
@@ -169,6 +173,7 @@ class KvScan(Closing):
             partition_id=self._bucket.partition_id,
             bucket_id=self._bucket.bucket,
             projected_fields=self._projection.indices or (),
+            start_offset=self._start_offset,
         )
         request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
         answer = call_leader(self._connection, self._bucket, self._what, lambda gateway: _ask_server(gateway, request))

@@ -115,13 +115,15 @@ class FetchLimits:
     """How much and how long one fetch may be, and what may be in it.
 
     Attributes:
-        previous_offsets: Of a primary-key table: ask for the previous offsets too.
+        previous_offsets: Of a primary-key table: ask for the previous offsets too,
+        previous_offsets_only: and for no records, where the server's log has them.
     """
 
     max_bytes: int
     max_wait_ms: int
     enable_lake: bool
     previous_offsets: bool = False
+    previous_offsets_only: bool = False
 
 
 def fetch_request(
@@ -156,6 +158,8 @@ def fetch_request(
         table.small_batches_whole = True
     if limits.previous_offsets:
         table.previous_offsets = True
+    if limits.previous_offsets_only:
+        table.previous_offsets_only = True
     for bucket, offset in positions:
         table.buckets_req.add(
             partition_id=bucket.partition_id, bucket_id=bucket.bucket, fetch_offset=offset,
@@ -170,6 +174,7 @@ class FetchedBucket:
 
     Attributes:
         previous_offsets: One for each record of `data`, little-endian int64; None unless requested.
+        previous_offsets_start: Where they came without records: the offset of the record that the first is of.
         all_columns: Whether `data` has all columns though some were requested.
     """
 
@@ -182,6 +187,7 @@ class FetchedBucket:
     previous_offsets: bytes | None = None
     remote: pb.PbRemoteLogFetchInfo | None = None
     all_columns: bool = False
+    previous_offsets_start: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -216,6 +222,7 @@ def fetched_buckets(response: Frame[pb.FetchLogResponse]) -> Iterator[FetchedBuc
                 entry.previous_offsets if entry.HasField("previous_offsets") else None,
                 entry.remote_log_fetch_info if entry.HasField("remote_log_fetch_info") else None,
                 entry.all_columns,
+                entry.previous_offsets_start if entry.HasField("previous_offsets_start") else None,
             )
 
 

@@ -213,6 +213,34 @@ def _has_records(fetched: FetchedBucket) -> bool:
     return fetched.error is None and (fetched.size_bytes > 0 or fetched.remote is not None)
 
 
+def fetch_bucket(
+    connection: ClusterClient, bucket: TableBucket, request: pb.FetchLogRequest, what: object, attempts: Attempts
+) -> FetchedBucket:
+    """Return the answer to a fetch of one bucket.
+
+    Args:
+        connection: To the cluster.
+        bucket: The one that the request is for.
+        request: The fetch.
+        what: Who fetches, for messages.
+        attempts: How often, and how long.
+
+    Raises:
+        ServerUnavailableError: No server answered in time.
+        FlussError: The server's.
+    """
+
+    def call(gateway: TabletServerGateway) -> FetchedBucket:
+        fetched = next(fetched_buckets(gateway.fetch_log(request)), None)
+        if fetched is None or fetched.bucket != bucket:
+            raise InternalError(f"{what}: the server's answer leaves the bucket out")
+        if fetched.error is not None:
+            raise fetched.error
+        return fetched
+
+    return call_leader(connection, bucket, what, call, attempts)
+
+
 class _RangeReader:
     def __init__(
         self,
@@ -297,16 +325,7 @@ class _RangeReader:
 
     def _fetch(self, offset: int, stop: int, attempts: Attempts) -> FetchedBucket:
         request = fetch_request(self._info.table_id, [(self._bucket, offset)], self._projection, self._limits, stop)
-
-        def call(gateway: TabletServerGateway) -> FetchedBucket:
-            fetched = next(fetched_buckets(gateway.fetch_log(request)), None)
-            if fetched is None or fetched.bucket != self._bucket:
-                raise InternalError(f"{self}: the server's answer leaves the bucket out")
-            if fetched.error is not None:
-                raise fetched.error
-            return fetched
-
-        return call_leader(self._connection, self._bucket, self, call, attempts)
+        return fetch_bucket(self._connection, self._bucket, request, self, attempts)
 
     def _from_remote(self, place: pb.PbRemoteLogFetchInfo, start: int, stop: int) -> Iterator[LogRecords]:
         what = f"bucket {self._bucket} of {self._info.path}"

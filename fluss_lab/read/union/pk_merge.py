@@ -1,23 +1,30 @@
 """The rows of a primary-key bucket at a stop offset: those that records below it wrote and none below it ended.
 
 Every record that ends a row names it by its offset, so nothing is compared by key: the lake's rows at `lake_stop`, less
-those that the log ended since, and then the log's own rows that it did not end itself.
+those that the log ended since, and then the log's own rows that it did not end itself. Of a long log these are fetched as
+the live rows that they are, and of what it ended the offsets only: neither the old rows of its updates travel, nor rows
+that were replaced again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
+from fluss_lab.client.log.previous_offset_reader import fetch_ended_offsets
 from fluss_lab.client.log.range_reader import read_range
+from fluss_lab.errors import FlussError, ServerUnavailableError, UnavailableError
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import ended_offsets, write_mask
 from fluss_lab.read.union.lake_rows import lake_rows
 from fluss_lab.read.union.pk_undo import live_rows
-from fluss_lab.read.union.read_columns import OFFSET, coalesce, of_records, stored_columns
+from fluss_lab.read.union.read_columns import OFFSET, TIMESTAMP, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
 from fluss_lab.records.row_removal import boolean_array, member_places, without_rows
@@ -30,11 +37,15 @@ if TYPE_CHECKING:
 #: Rows of the log's end are kept up to this many bytes while it is read for what it ends; of a longer one only the
 #: offsets ended are (eight bytes each), and it is read again for its rows.
 TAIL_BYTES: Final = 64 * 1024 * 1024
+#: A shorter end of the log is read as it is: it is one or two answers.
+LIVE_MIN: Final = 100_000
+
+log = logging.getLogger(__name__)
 
 Rows = Iterator[tuple[pa.RecordBatch, int]]
 
 
-def keyed_rows(source: TableSource, part: BucketPart, request: Request, tail: Tail | None = None) -> Rows:
+def keyed_rows(source: TableSource, part: BucketPart, request: Request, tail: Tail | LiveTail | None = None) -> Rows:
     """Yield the part's rows, and the offset up to which the bucket is read with them.
 
     Args:
@@ -47,14 +58,14 @@ def keyed_rows(source: TableSource, part: BucketPart, request: Request, tail: Ta
         OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
         UnavailableError: Of live rows: the server lost the scan.
 
-    Cost: the log from `lake_stop` on is read once, or twice when it is long; `TAIL_BYTES` and eight bytes for each row
-        that it ends are kept.
+    Cost: the log from `lake_stop` on is read once, or twice when it is long, or of a long one the rows that are live; `TAIL_BYTES`
+        and eight bytes for each row that it ends are kept.
     """
     if part.live:
         yield from live_rows(source, part, request)
         return
     if tail is None:
-        tail = Tail(source, part, request)
+        tail = choose_tail(source, part, request)
         yield from request.pauses(tail.look(), part.start)
     yield from lake_rows(source, part, request, tail.ended_offsets(part.lake_stop))
     yield from tail.rows()
@@ -71,7 +82,7 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
     Raises:
         OffsetOutOfRangeError, LakeSnapshotNotFoundError, ...: Records have moved since planning; see `read_parts.MOVED`.
     """
-    tail = Tail(source, part, request)
+    tail = choose_tail(source, part, request)
     for _ in tail.look():
         pass
     total: int = sum(batch.num_rows for batch, _ in tail.rows())
@@ -79,6 +90,160 @@ def keyed_count(source: TableSource, part: BucketPart, request: Request) -> int:
         ended = {part.key: tail.ended_offsets(part.lake_stop)}
         return total + source.lake_source.count(part.splits, stops={part.key: part.lake_stop}, ended=ended)
     return total
+
+
+def choose_tail(
+    source: TableSource, part: BucketPart, request: Request, bytes_max: int | None = None
+) -> Tail | LiveTail:
+    """Return the reader of the log's end of a part.
+
+    Args:
+        source: The table.
+        part: Whose end, below its stop.
+        request: Which columns the rows have.
+        bytes_max: How many bytes of rows are kept at most; 0: none are. None: `TAIL_BYTES`.
+    """
+    bytes_max = TAIL_BYTES if bytes_max is None else bytes_max
+    # For steps the log is read answer by answer; and the times of rows that changed after the stop may have left the log.
+    if not is_long(part) or request.step_rows is not None:
+        return Tail(source, part, request, bytes_max)
+    if TIMESTAMP in request.columns.inner(part.filter, in_lake=False):
+        return Tail(source, part, request, bytes_max)
+    known = source.known_state(part.bucket)
+    if known is not None and not (known.is_known and not known.is_dropped and known.end - part.stop <= _length(part)):
+        return Tail(source, part, request, bytes_max)
+    return LiveTail(source, part, request, bytes_max)
+
+
+def is_long(part: BucketPart) -> bool:
+    """Return whether a part's log is long enough that its live rows are read rather than it."""
+    return _length(part) >= LIVE_MIN
+
+
+def _length(part: BucketPart) -> int:
+    return part.stop - part.log_start
+
+
+class LiveTail:
+    """A long end of the log of a part: its live rows, and the offsets of the rows of the lake that it ends.
+
+    It has the rows of `Tail`. Where the server does not have what it takes, or loses it, the log is read.
+
+    Args:
+        source: The table.
+        part: Whose end, below its stop.
+        request: Which columns the rows have.
+        bytes_max: How many bytes of rows are kept at most.
+    """
+
+    def __init__(self, source: TableSource, part: BucketPart, request: Request, bytes_max: int) -> None:
+        self.part = part
+        self._source = source
+        self._request = request
+        self._bytes_max = bytes_max
+        self._ended = np.empty(0, dtype=np.int64)
+        self._kept: list[tuple[pa.RecordBatch, int]] = []
+        #: What reads what is not kept; None: all is.
+        self._rest: BucketPart | None = part
+        self._log: Tail | None = None
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Return how large the rows are that are kept; None: not all are."""
+        if self._log is not None:
+            return self._log.kept_bytes
+        return None if self._rest is not None else sum(batch.nbytes for batch, _ in self._kept)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Return about how large the rows of `rows` are, by those that are kept; 0: none are."""
+        if self._log is not None:
+            return self._log.expected_bytes
+        rows = sum(batch.num_rows for batch, _ in self._kept)
+        size: int = sum(batch.nbytes for batch, _ in self._kept)
+        # A record writes a row, or ends one; an update's two do one each.
+        written = _length(self.part) - self._ended.size
+        live: int = written - (self._ended.size - _below(self._ended, self.part.log_start).size)
+        expected: int = size * max(live, rows) // max(1, rows)
+        return expected
+
+    def ended_offsets(self, stop: int) -> NDArray[np.int64]:
+        """Return the offsets below `stop` of rows that the log's end ends, ascending."""
+        if self._log is not None:
+            return self._log.ended_offsets(stop)
+        return _below(self._ended, stop)
+
+    def look(self) -> Iterator[None]:
+        """Fetch what the log's end ends, and rows while there is room. To be done before all else; yields between answers."""
+        try:
+            yield from self._look()
+        except ServerUnavailableError:
+            raise
+        except FlussError as error:
+            log.debug("live rows of %s are not read, but its log: %s", self.part.bucket, error)
+            self._log, self._kept = self._log_tail(self.part), []
+        if self._log is not None:
+            yield from self._log.look()
+
+    def rows(self) -> Rows:
+        """Yield the live rows, and the offset up to which the bucket is read with them."""
+        if self._log is not None:
+            yield from self._log.rows()
+            return
+        yield from self._kept
+        if self._rest is None:
+            return
+        try:
+            for batch, position in self._live(self._rest):
+                self._rest = _rest_of(self._rest, position)
+                yield batch, position
+        except ServerUnavailableError:
+            raise
+        except UnavailableError as error:
+            log.debug("live rows of %s are not read on, but its log: %s", self.part.bucket, error)
+            tail = self._log_tail(self._rest)
+            for _ in tail.look():
+                pass
+            yield from tail.rows()
+
+    def _look(self) -> Iterator[None]:
+        part = self.part
+        ended = fetch_ended_offsets(self._source.connection, self._source.info, part.bucket, part.log_start, part.stop)
+        yield None
+        if ended is None:
+            self._log = self._log_tail(part)
+            return
+        self._ended = ended
+        if self._bytes_max and self._request.limit is None:  # of a limited read the lake's rows may be enough
+            yield from self._keep()
+
+    def _keep(self) -> Iterator[None]:
+        """Fetch rows as long as there is room for them."""
+        room, part = self._bytes_max, self.part
+        with closing(self._live(part)) as found:
+            for batch, position in found:
+                self._kept.append((batch, position))
+                self._rest = _rest_of(part, position)
+                yield None
+                if (room := room - batch.nbytes) <= 0:
+                    return
+        self._rest = None
+
+    def _log_tail(self, part: BucketPart) -> Tail:
+        return Tail(self._source, part, self._request, self._bytes_max)
+
+    def _live(self, part: BucketPart) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+        # What came after the stop is read of the log: no more of it than the end itself has.
+        return live_rows(self._source, part, self._request, back_max=_length(self.part))
+
+
+def _below(ascending: NDArray[np.int64], stop: int) -> NDArray[np.int64]:
+    return ascending[: int(np.searchsorted(ascending, stop))]
+
+
+def _rest_of(part: BucketPart, position: int) -> BucketPart:
+    """Return what is left of a part behind rows of its log."""
+    return replace(part, start=position, lake_stop=position, splits=())
 
 
 class Tail:
@@ -91,14 +256,14 @@ class Tail:
         part: Whose end, below its stop.
         request: Which columns the rows have.
         bytes_max: How many bytes of rows are kept at most; 0: none are, and the first pass reads no more than it takes to
-            tell what is ended. None: `TAIL_BYTES`.
+            know what is ended.
     """
 
-    def __init__(self, source: TableSource, part: BucketPart, request: Request, bytes_max: int | None = None) -> None:
+    def __init__(self, source: TableSource, part: BucketPart, request: Request, bytes_max: int) -> None:
         self.part = part
         self._source = source
         self._request = request
-        self._bytes_max = TAIL_BYTES if bytes_max is None else bytes_max
+        self._bytes_max = bytes_max
         self._names = request.columns.inner(part.filter, in_lake=False)
         self._row_stop = part.stop if part.row_stop is None else min(part.stop, part.row_stop)
         #: The rows wanted, still with those that later records end; None: there are too many to keep.
@@ -124,7 +289,7 @@ class Tail:
 
     def ended_offsets(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
-        return self._ended[: int(np.searchsorted(self._ended, stop))]
+        return _below(self._ended, stop)
 
     def rows(self) -> Rows:
         """Yield the tail's own live rows, and the offset up to which the bucket is read with them."""

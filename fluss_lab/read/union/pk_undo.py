@@ -6,7 +6,7 @@ The others that were live there have been ended since, and the record that ended
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.client.kv.kv_scan import KvScan
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError
+from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import end_mask, ended_offsets, membership_mask
 from fluss_lab.read.union.read_columns import (
@@ -42,10 +42,23 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 TIMES_GAP: Final = 4_096
 
 
-def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the part's rows, and the offset up to which the bucket is read with them.
+class FarBehindError(UnavailableError):
+    """The live rows are of a moment so far behind the stop that the log between them is more than is worth while."""
+
+
+def live_rows(
+    source: TableSource, part: BucketPart, request: Request, back_max: int | None = None
+) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+    """Yield the part's rows from where its log begins on, and the offset up to which the bucket is read with them.
+
+    Args:
+        source: The table.
+        part: Which rows: offsets ``[log_start, stop)``, below `row_stop`.
+        request: Which columns.
+        back_max: How many records after the stop are taken back at most; None: as many as there are.
 
     Raises:
+        FarBehindError: There are more.
         OffsetOutOfRangeError: The log does not reach back to the stop any more.
         UnavailableError: The server lost the scan of its live rows; begin again.
         TimesGoneError: ``__timestamp`` is asked of rows that are not live any more, and whose records have gone.
@@ -54,18 +67,21 @@ def live_rows(source: TableSource, part: BucketPart, request: Request) -> Iterat
     """
     rows = _LiveRows(source, part, request)
     names = request.columns.inner(part.filter, in_lake=False)
-    with source.connection.scan_kv(source.info, part.bucket, stored_columns(source.info, names)) as scan:
+    columns = stored_columns(source.info, names)
+    with source.connection.scan_kv(source.info, part.bucket, columns, part.log_start) as scan:
         # What is known to have come after is read before the scan begins: the server keeps a scan that waits for a time.
         known = source.known_state(part.bucket)
         stop = part.stop if known is None else max(part.stop, known.end)
-        yield from request.pauses(rows.take_back(stop), part.start)
+        yield from request.pauses(rows.take_back(stop), part.log_start)
         moment = scan.log_offset
         if moment < part.stop:
             raise CorruptDataError(
                 f"table {source.info.path}, bucket {part.bucket}: expected live rows at offset {part.stop} or later, found "
                 f"them at {moment}"
             )
-        yield from request.pauses(rows.take_back(moment), part.start)
+        if back_max is not None and moment - part.stop > back_max:
+            raise FarBehindError(f"{moment - part.stop} records lie behind the stop, expected at most {back_max}")
+        yield from request.pauses(rows.take_back(moment), part.log_start)
         for batch in merge_batches(rows.live(scan), rows.taken_back()):
             wanted = batch if part.filter is None else part.filter.apply(batch)
             if wanted.num_rows or request.step_rows is not None:
@@ -99,7 +115,7 @@ class _LiveRows:
                     f"from {position + 1}, found {len(offsets)} between {int(offsets.min())} and {int(offsets.max())}"
                 )
             position = int(offsets[-1])
-            low, high = (int(edge) for edge in np.searchsorted(offsets, [self._part.start, self._row_stop]))
+            low, high = (int(edge) for edge in np.searchsorted(offsets, [self._part.log_start, self._row_stop]))
             if low < high:
                 records = LogRecords(run.rows, run.offsets, run.timestamps_ms)
                 yield self._batch(records).slice(low, high - low)
@@ -155,7 +171,7 @@ class _LiveRows:
             yield records, ended_offsets(records)
 
     def _wanted_mask(self, previous: NDArray[np.int64]) -> NDArray[np.bool_]:
-        wanted: NDArray[np.bool_] = (previous >= self._part.start) & (previous < self._row_stop)
+        wanted: NDArray[np.bool_] = (previous >= self._part.log_start) & (previous < self._row_stop)
         return wanted
 
     def _previous_rows(

@@ -33,7 +33,7 @@ from fluss_lab.read.moment.log_retention import check_gaps
 from fluss_lab.read.moment.read_point import PointBucket, ReadPoint
 from fluss_lab.read.moment.table_state import LOOKS_MAX, TableSource
 from fluss_lab.read.union.lake_rows import lake_rows
-from fluss_lab.read.union.pk_merge import Tail, keyed_rows
+from fluss_lab.read.union.pk_merge import LiveTail, Tail, is_long, keyed_rows
 from fluss_lab.read.union.pk_plan import place_part
 from fluss_lab.read.union.read_columns import LAKE, LOG, OFFSET, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import MOVED, BucketPart, Plan, Request, Selection, TimesGoneError
@@ -304,7 +304,7 @@ def _check_exists(source: TableSource) -> None:
 
 
 def read_rows(
-    source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail] = ()
+    source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail | LiveTail] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a plan by partition, bucket and offset.
 
@@ -330,7 +330,9 @@ def read_rows(
         yield from _read_parts(source, plan, request, ahead)
 
 
-def with_first_answers(source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail] = ()) -> Plan:
+def with_first_answers(
+    source: TableSource, plan: Plan, request: Request, looked: Sequence[Tail | LiveTail] = ()
+) -> Plan:
     """Return a plan whose parts have the first answers of their logs, many by one call: short ends of logs are all there.
 
     A reader of some rows only may never come to the next part: nothing is fetched for it.
@@ -344,14 +346,15 @@ def with_first_answers(source: TableSource, plan: Plan, request: Request, looked
     if request.limit is not None or request.step_rows is not None:
         return plan
     known = {tail.part.key for tail in looked}
+    is_keyed = not source.info.is_log_table
     starts: dict[TableBucket, int] = {}
     names: list[str] | None = None
     for part in plan.parts:
         if part.live or part.row_stop is not None or part.log_start >= part.stop:
             continue
-        if part.key in known or part.first is not None:
+        if part.key in known or part.first is not None or (is_keyed and is_long(part)):
             continue
-        wanted = request.columns.inner(part.filter, in_lake=False, offset=not source.info.is_log_table)
+        wanted = request.columns.inner(part.filter, in_lake=False, offset=is_keyed)
         names = wanted if names is None else names
         if wanted == names:  # what a filter needs may differ from partition to partition
             starts[part.bucket] = part.log_start

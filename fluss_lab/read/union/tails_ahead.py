@@ -13,7 +13,7 @@ from fluss_lab.closing import Closing
 from fluss_lab.errors import FlussError
 from fluss_lab.interrupts import Flag, Held
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.pk_merge import Tail
+from fluss_lab.read.union.pk_merge import LiveTail, Tail, choose_tail
 from fluss_lab.read.union.read_parts import BucketPart, Request
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class _Ahead:
 
     def __init__(self, source: TableSource, part: BucketPart, request: Request) -> None:
         self.part = part
-        self.tail = Tail(source, part, request)
+        self.tail = choose_tail(source, part, request)
         self.done = Flag()
         self.is_whole = False
 
@@ -48,7 +48,7 @@ class TailsAhead(Closing):
     """
 
     def __init__(
-        self, source: TableSource, parts: Sequence[BucketPart], request: Request, looked: Sequence[Tail] = ()
+        self, source: TableSource, parts: Sequence[BucketPart], request: Request, looked: Sequence[Tail | LiveTail] = ()
     ) -> None:
         self._looked = {tail.part.key: tail for tail in looked}
         takes_all = request.limit is None and request.step_rows is None and not source.info.is_log_table
@@ -64,7 +64,7 @@ class TailsAhead(Closing):
             with Held():
                 threading.Thread(target=self._run, args=(list(self._pending),), name="tails-ahead", daemon=True).start()
 
-    def take(self, part: BucketPart) -> Tail | None:
+    def take(self, part: BucketPart) -> Tail | LiveTail | None:
         """Return the tail of a part, already looked at; None: the reader looks at it by itself.
 
         Raises:
@@ -89,7 +89,7 @@ class TailsAhead(Closing):
     def _is_unread(self, part: BucketPart) -> bool:
         return not part.live and part.lake_stop < part.stop and self._tail_of(part) is None
 
-    def _tail_of(self, part: BucketPart) -> Tail | None:
+    def _tail_of(self, part: BucketPart) -> Tail | LiveTail | None:
         """Return the tail of a part that was looked at before there was a reader."""
         tail = self._looked.get(part.key)
         # A bucket's part that was planned again is another one.
@@ -109,7 +109,7 @@ class TailsAhead(Closing):
             if self._is_closed:
                 return
 
-    def _look_at(self, tail: Tail) -> bool:
+    def _look_at(self, tail: Tail | LiveTail) -> bool:
         if self._is_closed:
             return False
         return not any(self._is_closed for _ in tail.look())

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss_lab.lake import LakeSplit
 from fluss_lab.model.names import BucketKey
 from fluss_lab.read.moment.table_state import TableSource
-from fluss_lab.read.union.pk_merge import Tail
+from fluss_lab.read.union.pk_merge import LiveTail, Tail, choose_tail
 from fluss_lab.read.union.read_parts import BucketPart, Plan, Request
 from fluss_lab.read.union.read_plan import read_rows, with_first_answers
 
@@ -60,7 +60,7 @@ class Tails:
         self._source, self._request = source, request
         self._parts: dict[BucketKey, BucketPart] | None = None
         self._room = bytes_max
-        self._looked: list[Tail] = []
+        self._looked: list[Tail | LiveTail] = []
 
     def ended_offsets(self, part: BucketPart) -> NDArray[np.int64]:
         """Return the offsets, ascending, of rows in the files of a bucket that the log's end ends.
@@ -77,7 +77,7 @@ class Tails:
             self._parts = self._begin()
         if (own := self._parts.get(part.key)) is None:
             return np.empty(0, dtype=np.int64)
-        tail = Tail(self._source, own, self._request, self._room)
+        tail = choose_tail(self._source, own, self._request, self._room)
         for _ in tail.look():
             pass
         # Where one had no room, the others' would be in vain: all together are too much.

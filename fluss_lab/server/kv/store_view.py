@@ -71,12 +71,18 @@ class KvView:
         return sum(int(live.sum()) for _, live in self.parts)
 
     def batches(
-        self, columns: Sequence[int] | None = None, *, rows_max: int = VIEW_ROWS, bytes_max: int | None = None
+        self,
+        columns: Sequence[int] | None = None,
+        start_offset: int = 0,
+        *,
+        rows_max: int = VIEW_ROWS,
+        bytes_max: int | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Longs, Longs]]:
         """Yield the live rows in ascending order of the offset of their last change.
 
         Args:
             columns: Indexes of the columns wanted; None for all.
+            start_offset: Rows whose last change has a smaller one are left out.
             rows_max: Most rows of one batch.
             bytes_max: Most bytes of one batch, though at least one row; None for no limit.
 
@@ -88,12 +94,13 @@ class KvView:
         wanted = checked_columns(columns, self.schema)
         schema = self.schema if columns is None else pa.schema([self.schema.field(index) for index in wanted])
         for chunk, live in self.parts:
-            for start in range(0, len(chunk), rows_max):
+            for start in range(int(chunk.data.offsets.searchsorted(start_offset)), len(chunk), rows_max):
                 rows = live[start : start + rows_max].nonzero()[0] + start
                 if rows.size:
-                    arrays = take_columns(chunk, rows, wanted, self.schema)
+                    chosen = _selector(chunk, rows)
+                    arrays = take_columns(chunk, chosen, wanted, self.schema)
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                    yield from _cut(batch, chunk.data.offsets[rows], chunk.data.timestamps_ms[rows], bytes_max)
+                    yield from _cut(batch, chunk.data.offsets[chosen], chunk.data.timestamps_ms[chosen], bytes_max)
 
     def first(self, limit: int) -> pa.RecordBatch:
         """Return the first rows, up to a limit, all columns.
@@ -111,6 +118,13 @@ class KvView:
                 if rest <= 0:
                     break
         return pa.concat_batches(found) if found else no_rows(self.schema)
+
+
+def _selector(chunk: Chunk, rows: Longs) -> Longs | slice:
+    """Return rows of a chunk, ascending, as what takes them: without a copy where they lie together in memory."""
+    first, last = int(rows[0]), int(rows[-1])
+    # A file may be changed while its rows are held, but not what was copied from it.
+    return slice(first, last + 1) if last - first + 1 == rows.size and not chunk.data.is_mapped else rows
 
 
 def _cut(

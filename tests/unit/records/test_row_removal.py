@@ -30,6 +30,7 @@ def test_rows_at_places_are_left_out(rng, monkeypatch, few):
 def test_members_are_found_where_they_are(rng):
     for _ in range(200):
         values = sorted(rng.sample(range(40), rng.randrange(40)))
+        values = rng.choice((values, list(range(7, 7 + len(values)))))  # with gaps, or without
         members = sorted(rng.choices(range(-5, 50), k=rng.choice([0, 1, 3, 60])))
         found = member_places(np.array(values, dtype=np.int64), np.array(members, dtype=np.int64))
         assert found.tolist() == [values.index(each) for each in members if each in values]

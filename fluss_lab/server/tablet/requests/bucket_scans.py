@@ -211,7 +211,9 @@ class Scanners:
                     "(server.scanners-max); retry when others have ended"
                 )
             view = kv.view()
-            batches = _group((_with_places(*each) for each in view.batches(columns, bytes_max=size)), size)
+            batches = _group(
+                (_with_places(*each) for each in view.batches(columns, asked.start_offset, bytes_max=size)), size
+            )
             session = _Session(bucket, schema_id, view.log_offset, batches, view.files, self._clock.monotonic_ms())
             self._sessions[scanner_id] = session
         try:

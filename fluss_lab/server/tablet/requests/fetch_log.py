@@ -53,6 +53,7 @@ class _Want:
     problem: FlussError | None
     previous: bool = False
     takes_whole: bool = False
+    only_previous: bool = False
     stop: int | None = None
 
 
@@ -94,6 +95,7 @@ class FetchLog:
             except FlussError as error:
                 want.problem = error
         want.previous, want.takes_whole = table.previous_offsets, table.small_batches_whole
+        want.only_previous = table.previous_offsets_only
         if request.HasField("stop_offset"):
             want.stop = request.stop_offset
             if want.stop <= request.fetch_offset:
@@ -119,10 +121,10 @@ class FetchLog:
                 except Exception as error:
                     put_error(answer, error, f"fetch from {want.bucket}")
                     continue
+                left -= size
                 if payload:
                     answer.records = b""
                     frame.payloads.append(payload)
-                    left -= size
         reservation.shrink(2 * (self._size_max - left))
         return frame
 
@@ -205,6 +207,8 @@ class FetchLog:
             OffsetOutOfRangeError: They are nowhere; or they left the log while they were read.
         """
         answer.ClearField("all_columns")
+        if want.only_previous and (size := _put_previous(bucket, want, answer, budget)):
+            return [], size
         found = self._fetch(bucket, want, want.request.fetch_offset, budget, at_least_one=at_least_one)
         if isinstance(found, LakeState):
             answer.lake_log_fetch_info.snapshot_id = found.snapshot_id
@@ -298,6 +302,24 @@ class FetchLog:
                 yield from project(data, projection, bucket.table.schemas)
             except CorruptDataError as error:
                 raise self._confirm_damage(bucket, error) from error
+
+
+def _put_previous(bucket: Bucket, want: _Want, answer: pb.PbFetchLogRespForBucket, budget: int) -> int:
+    """Put the previous offsets of a log's records into an answer; return their size, 0 where the log here has none."""
+    offset, reader = want.request.fetch_offset, bucket.log.reader
+    view = reader.view
+    if bucket.kv is None or not view.start <= offset < view.end:
+        return 0
+    start = reader.locate(offset).header.base_offset
+    count_max = max(1, budget // VALUE_BYTES)
+    last = min(view.end, start + count_max, view.end if want.stop is None else want.stop) - 1
+    header = reader.locate(last).header
+    # Whole batches: one that does not fit is left for the next call, but for the first.
+    fits = header.next_offset - start <= count_max or header.base_offset == start
+    stop = header.next_offset if fits else header.base_offset
+    answer.previous_offsets, answer.previous_offsets_start = bucket.kv.previous(start, stop), start
+    answer.high_watermark = bucket.log.high_watermark
+    return VALUE_BYTES * (stop - start)
 
 
 def _remote_info(found: RemoteFetch, partition: str | None) -> pb.PbRemoteLogFetchInfo:

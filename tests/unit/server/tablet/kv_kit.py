@@ -203,14 +203,18 @@ class KvTablet:
         frame = self.service.scan_kv(pb.ScanKvRequest(**asked))
         return frame.message, joined(frame.payloads[0]) if frame.payloads else b""
 
-    def begin_scan(self, bucket: int = 0, fields=(), batch_size_bytes: int | None = None):
+    def begin_scan(self, bucket: int = 0, fields=(), batch_size_bytes: int | None = None, start_offset: int = 0):
         """The first call of a full scan."""
-        asked = pb.PbScanReqForBucket(table_id=TABLE_ID, bucket_id=bucket, projected_fields=fields)
+        asked = pb.PbScanReqForBucket(
+            table_id=TABLE_ID, bucket_id=bucket, projected_fields=fields, start_offset=start_offset
+        )
         return self.scan_call(bucket_scan_req=asked, batch_size_bytes=batch_size_bytes)
 
-    def scan(self, bucket: int = 0, fields=(), batch_size_bytes: int | None = None) -> tuple[list[Row], int]:
+    def scan(
+        self, bucket: int = 0, fields=(), batch_size_bytes: int | None = None, start_offset: int = 0
+    ) -> tuple[list[Row], int]:
         """All live rows with `__offset` and `__timestamp`, and the log offset of the moment."""
-        answer, data = self.begin_scan(bucket, fields, batch_size_bytes)
+        answer, data = self.begin_scan(bucket, fields, batch_size_bytes, start_offset)
         rows = self.rows(data, fields, places=True) if data else []
         call = 0
         while answer.has_more_results:
@@ -222,13 +226,16 @@ class KvTablet:
 
     def fetch(self, offset: int = 0, *, bucket: int = 0, previous: bool = True, fields=None, **asked: Any):
         """One fetch from a bucket: the answer, and the bytes of the records."""
-        each_max = asked.pop("max_fetch_bytes", 1 << 24)
+        each_max, stop = asked.pop("max_fetch_bytes", 1 << 24), asked.pop("stop_offset", None)
+        only = asked.pop("previous_offsets_only", None)
         request = pb.FetchLogRequest(follower_server_id=-1, **{"max_bytes": 1 << 24, **asked})
         table = request.tables_req.add(table_id=TABLE_ID, projection_pushdown_enabled=fields is not None)
         table.projected_fields.extend(fields or [])
         if previous:
             table.previous_offsets = True
-        table.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=each_max)
+        if only:
+            table.previous_offsets_only = True
+        table.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=each_max, stop_offset=stop)
         frame = self.service.fetch_log(request)
         return frame.message.tables_resp[0].buckets_resp[0], joined(frame.payloads[0]) if frame.payloads else b""
 

@@ -144,11 +144,14 @@ class Tablet:
         each_max = asked.pop("max_fetch_bytes", 1 << 22)
         asked_whole = asked.pop("small_batches_whole", False)
         stop = asked.pop("stop_offset", None)
+        previous = asked.pop("previous_offsets_only", False)
         request = pb.FetchLogRequest(follower_server_id=-1, **{"max_bytes": 1 << 22, **asked})
         table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=fields is not None)
         table.projected_fields.extend(fields or [])
         if asked_whole:
             table.small_batches_whole = True
+        if previous:
+            table.previous_offsets = table.previous_offsets_only = True
         for bucket, offset in offsets.items():
             table.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=each_max, stop_offset=stop)
         frame = self.service.fetch_log(request)

@@ -67,6 +67,18 @@ def test_a_scan_has_the_columns_asked_for(tablet):
     assert {row["__timestamp"] for row in rows} == {tablet.clock.now_ms()}
 
 
+def test_a_scan_from_an_offset_on_has_the_rows_that_changed_since(tablet):
+    for tag in "abc":
+        tablet.put(upserts(0 if tag == "a" else 10, 40, tag))
+        tablet.put(upserts(100, 1, tag))
+    tablet.delete(12)
+    rows, moment = tablet.scan()
+    for start in (0, 1, 40, 41, 90, moment - 1, moment, moment + 1):
+        since = [row for row in rows if row["__offset"] >= start]
+        assert tablet.scan(start_offset=start, batch_size_bytes=500) == (since, moment)
+    assert 0 < len([row for row in rows if row["__offset"] >= 41]) < len(rows)
+
+
 def test_ids_cannot_be_guessed_and_a_closed_scan_is_gone(tablet):
     tablet.put(upserts(0, 2000))
     ids = {tablet.begin_scan(batch_size_bytes=8192)[0].scanner_id for _ in range(8)}
