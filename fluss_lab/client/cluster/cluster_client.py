@@ -344,16 +344,17 @@ class ClusterClient(Closing):
         """
         wanted = list(buckets)
         metadata = self._cache()
-        if missing := [bucket for bucket in wanted if metadata.leader(bucket) is None]:
-            metadata.load(self.coordinator(attempts), missing)
-        found: dict[TableBucket, int] = {}
-        for bucket in wanted:
-            if (leader := metadata.leader(bucket)) is not None:
-                found[bucket] = leader
-            elif not metadata.is_known(bucket):
-                raise BucketNotFoundError(
-                    f"bucket {bucket}: the coordinator knows none such; refresh what it came from"
-                )
+        found = {bucket: leader for bucket in wanted if (leader := metadata.leader(bucket)) is not None}
+        if missing := [bucket for bucket in wanted if bucket not in found]:
+            # What it answers, not what is remembered of it: another thread may have that forgotten by now.
+            loaded = metadata.load(self.coordinator(attempts), missing)
+            for bucket in missing:
+                if bucket not in loaded:
+                    raise BucketNotFoundError(
+                        f"bucket {bucket}: the coordinator knows none such; refresh what it came from"
+                    )
+                if (leader := loaded[bucket]) is not None:
+                    found[bucket] = leader
         return found
 
     def gateway(self, server_id: int) -> TabletServerGateway:

@@ -102,11 +102,6 @@ class Metadata:
         with self._lock:
             return self._leaders.get(bucket)
 
-    def is_known(self, bucket: TableBucket) -> bool:
-        """Return whether the coordinator knows a bucket, with or without a leader."""
-        with self._lock:
-            return bucket in self._leaders
-
     def server(self, server_id: int) -> tuple[str, int] | None:
         """Return host and port of a tablet server, if known."""
         with self._lock:
@@ -133,8 +128,11 @@ class Metadata:
             for bucket in buckets:
                 self._leaders.pop(bucket, None)
 
-    def load(self, coordinator: CoordinatorGateway, buckets: Iterable[TableBucket]) -> None:
+    def load(self, coordinator: CoordinatorGateway, buckets: Iterable[TableBucket]) -> dict[TableBucket, int | None]:
         """Ask the coordinator who holds buckets, and where all tablet servers are.
+
+        Returns:
+            The server of each bucket of their tables and partitions; None: it is away.
 
         Raises:
             TableNotFoundError: A table was dropped, also when another one has its path now.
@@ -148,7 +146,7 @@ class Metadata:
             partitions_id=partitions,
         )
         response = coordinator.metadata(request)
-        self._learn(response)
+        leaders = self._learn(response)
         ids = {entry.table_id for entry in response.table_metadata}
         for table_id, path in paths.items():
             if table_id not in ids:
@@ -158,6 +156,7 @@ class Metadata:
         given = {entry.partition_id for entry in response.partition_metadata}
         if gone := [partition for partition in partitions if partition not in given]:
             raise PartitionNotFoundError(f"partition id {gone[0]} was dropped")
+        return leaders
 
     def _path(self, bucket: TableBucket) -> TablePath:
         with self._lock:
@@ -166,16 +165,19 @@ class Metadata:
             raise BucketNotFoundError(f"bucket {bucket}: this connection has not met table id {bucket.table_id} yet")
         return path
 
-    def _learn(self, response: pb.MetadataResponse) -> None:
+    def _learn(self, response: pb.MetadataResponse) -> dict[TableBucket, int | None]:
+        leaders: dict[TableBucket, int | None] = {}
+        for table in response.table_metadata:
+            for entry in table.bucket_metadata:
+                leaders[TableBucket(table.table_id, None, entry.bucket_id)] = _leader(entry)
+        for partition in response.partition_metadata:
+            for entry in partition.bucket_metadata:
+                bucket = TableBucket(partition.table_id, partition.partition_id, entry.bucket_id)
+                leaders[bucket] = _leader(entry)
         with self._lock:
             self._servers = {node.node_id: (node.host, node.port) for node in response.tablet_servers}
-            for table in response.table_metadata:
-                for entry in table.bucket_metadata:
-                    self._leaders[TableBucket(table.table_id, None, entry.bucket_id)] = _leader(entry)
-            for partition in response.partition_metadata:
-                for entry in partition.bucket_metadata:
-                    bucket = TableBucket(partition.table_id, partition.partition_id, entry.bucket_id)
-                    self._leaders[bucket] = _leader(entry)
+            self._leaders.update(leaders)
+        return leaders
 
 
 def _table_info(

@@ -12,8 +12,10 @@ import pytest
 
 from fluss_lab.client import Connection, ServerAddress
 from fluss_lab.client.cluster.leader_requests import call_leader
+from fluss_lab.client.cluster.metadata_cache import Metadata
 from fluss_lab.errors import (
     AuthenticationError,
+    BucketNotFoundError,
     ConnectionClosedError,
     InvalidPropertyError,
     InvalidRequestError,
@@ -197,6 +199,22 @@ def test_threads_share_a_connection(connection, make_table):
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_a_bucket_that_another_thread_has_forgotten_just_now_is_known(connection, make_table, monkeypatch):
+    info = make_table()
+    bucket, load = TableBucket(info.table_id, None, 0), Metadata.load
+
+    def forgotten(metadata, *asked):
+        loaded = load(metadata, *asked)
+        connection.forget_leaders()
+        return loaded
+
+    monkeypatch.setattr(Metadata, "load", forgotten)
+    connection.forget_leaders()
+    assert connection.leaders([bucket]) == {bucket: connection.servers()[0]}
+    with pytest.raises(BucketNotFoundError, match="knows none such"):
+        connection.leaders([TableBucket(info.table_id, None, 9)])
 
 
 def test_a_table_that_is_not_there(connection):
