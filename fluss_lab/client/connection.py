@@ -77,7 +77,12 @@ class Connection(ClusterClient):
         return Lookuper(self, self.table_info(TablePath.parse(path)), columns)
 
     def scan_kv(
-        self, info: TableInfo, bucket: TableBucket, columns: Sequence[str | int] | None = None, start_offset: int = 0
+        self,
+        info: TableInfo,
+        bucket: TableBucket,
+        columns: Sequence[str | int] | None = None,
+        start_offset: int = 0,
+        begin_ms: int | None = None,
     ) -> KvScan:
         """Return all live rows of one bucket of a primary-key table at one moment; nothing is read yet.
 
@@ -86,6 +91,8 @@ class Connection(ClusterClient):
             bucket: Which bucket.
             columns: Names or positions of the columns wanted, in the order wanted; None: all.
             start_offset: Of rows whose last change has a smaller offset none is wanted.
+            begin_ms: How long its begin is tried, where the server has no place for it or not its rows; 0: once. None:
+                ``client.request-timeout``.
 
         Raises:
             InvalidSchemaError: There is no such column.
@@ -93,7 +100,7 @@ class Connection(ClusterClient):
         """
         from fluss_lab.client.kv.kv_scan import KvScan
 
-        return KvScan(self, info, bucket, columns, start_offset)
+        return KvScan(self, info, bucket, columns, start_offset, begin_ms)
 
     def limit_scan(self, path: TablePath | str, limit: int, partitions: Sequence[str] | None = None) -> pa.Table:
         """Return up to `limit` rows of what the cluster holds of a table: to look at, not to count on.

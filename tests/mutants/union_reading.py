@@ -138,6 +138,14 @@ UNION_READING = (
         (f"{IN_PK_MERGE}::test_a_moment_far_behind_the_live_rows_is_read_by_the_log",),
     ),
     Mutant(
+        "live_rows_waited_for_though_there_is_the_log",
+        "P14",
+        LIVE_ROWS,
+        "begin_ms = None if back_max is None else 0\n",
+        "begin_ms = None\n",
+        ("tests/unit/read/union/test_crowded_scans.py::test_a_reader_that_has_the_log_does_not_wait_for_a_place",),
+    ),
+    Mutant(
         "previous_offsets_cut_within_a_batch",
         "P4",
         "fluss_lab/server/tablet/requests/fetch_log.py",

@@ -75,6 +75,8 @@ class KvScan(Closing):
         columns: Names or positions of the columns wanted, in the order wanted; None: all.
         start_offset: Of rows whose last change has a smaller offset none is wanted; a server of an older version gives
             them all the same.
+        begin_ms: How long its begin is tried, where the server has no place for it or not its rows; 0: once. None:
+            ``client.request-timeout``.
 
     Raises:
         UnsupportedError: It is a log table.
@@ -88,6 +90,7 @@ class KvScan(Closing):
         bucket: TableBucket,
         columns: Sequence[str | int] | None = None,
         start_offset: int = 0,
+        begin_ms: int | None = None,
     ) -> None:
         if info.is_log_table:
             raise UnsupportedError(f"{info.path} has no primary key: it has no live rows but a log; scan that")
@@ -97,6 +100,7 @@ class KvScan(Closing):
         self._bucket = bucket
         self._projection = Projection(info, columns, partial(connection.schema, info))
         self._start_offset = start_offset
+        self._begin_ms = begin_ms
         self._batch_bytes = connection.fetch_bytes_max
         self._what = f"scan of the rows of {info.path}, bucket {bucket}"
         self._scanner_id: bytes | None = None
@@ -176,7 +180,10 @@ class KvScan(Closing):
             start_offset=self._start_offset,
         )
         request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=self._batch_bytes)
-        answer = call_leader(self._connection, self._bucket, self._what, lambda gateway: _ask_server(gateway, request))
+        attempts = self._connection.attempts(self._what, self._begin_ms)
+        answer = call_leader(
+            self._connection, self._bucket, self._what, lambda gateway: _ask_server(gateway, request), attempts
+        )
         self._scanner_id = answer.message.scanner_id
         self._calls = 1
         self._log_offset = answer.message.log_offset

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fluss_lab.client.log.previous_offset_reader import fetch_ended_offsets
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.errors import FlussError, ServerUnavailableError, UnavailableError
+from fluss_lab.errors import CorruptDataError, FlussError, InternalError, ServerUnavailableError
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import ended_offsets, write_mask
 from fluss_lab.read.union.lake_rows import lake_rows
@@ -41,6 +41,8 @@ TAIL_BYTES: Final = 64 * 1024 * 1024
 LIVE_MIN: Final = 100_000
 
 log = logging.getLogger(__name__)
+#: What nobody meets by the course of things.
+_FAULTS: Final = (CorruptDataError, InternalError)
 
 Rows = Iterator[tuple[pa.RecordBatch, int]]
 
@@ -161,6 +163,10 @@ class LiveTail:
             return self._log.expected_bytes
         rows = sum(batch.num_rows for batch, _ in self._kept)
         size: int = sum(batch.nbytes for batch, _ in self._kept)
+        if self._rest is None:
+            return size
+        if self.part.filter is not None:  # how many live rows it saw for those is not known
+            return size * _length(self.part) // max(1, self._rest.log_start - self.part.log_start)
         # A record writes a row, or ends one; an update's two do one each.
         written = _length(self.part) - self._ended.size
         live: int = written - (self._ended.size - _below(self._ended, self.part.log_start).size)
@@ -180,8 +186,7 @@ class LiveTail:
         except ServerUnavailableError:
             raise
         except FlussError as error:
-            log.debug("live rows of %s are not read, but its log: %s", self.part.bucket, error)
-            self._log, self._kept = self._log_tail(self.part), []
+            self._log, self._kept = self._log_tail(self.part, error), []
         if self._log is not None:
             yield from self._log.look()
 
@@ -199,9 +204,8 @@ class LiveTail:
                 yield batch, position
         except ServerUnavailableError:
             raise
-        except UnavailableError as error:
-            log.debug("live rows of %s are not read on, but its log: %s", self.part.bucket, error)
-            tail = self._log_tail(self._rest)
+        except FlussError as error:
+            tail = self._log_tail(self._rest, error)
             for _ in tail.look():
                 pass
             yield from tail.rows()
@@ -211,7 +215,7 @@ class LiveTail:
         ended = fetch_ended_offsets(self._source.connection, self._source.info, part.bucket, part.log_start, part.stop)
         yield None
         if ended is None:
-            self._log = self._log_tail(part)
+            self._log = self._log_tail(part, None)
             return
         self._ended = ended
         if self._bytes_max and self._request.limit is None:  # of a limited read the lake's rows may be enough
@@ -229,7 +233,14 @@ class LiveTail:
                     return
         self._rest = None
 
-    def _log_tail(self, part: BucketPart) -> Tail:
+    def _log_tail(self, part: BucketPart, error: FlussError | None) -> Tail:
+        """Return what reads the log of a part for which the live rows were not to be had."""
+        if error is not None:
+            is_fault = isinstance(error, _FAULTS) or isinstance(error.__cause__, _FAULTS)
+            level = logging.WARNING if is_fault else logging.DEBUG
+            log.log(
+                level, "live rows of %s, bucket %s: their log is read: %s", self._source.info.path, part.bucket, error
+            )
         return Tail(self._source, part, self._request, self._bytes_max)
 
     def _live(self, part: BucketPart) -> Generator[tuple[pa.RecordBatch, int], None, None]:

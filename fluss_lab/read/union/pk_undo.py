@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from fluss_lab.client.kv.kv_scan import KvScan
 from fluss_lab.client.log.range_reader import read_range
-from fluss_lab.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
+from fluss_lab.errors import CorruptDataError, FlussError, OffsetOutOfRangeError
 from fluss_lab.read.moment.table_state import TableSource
 from fluss_lab.read.union.change_masks import end_mask, ended_offsets, membership_mask
 from fluss_lab.read.union.read_columns import (
@@ -42,8 +42,8 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 TIMES_GAP: Final = 4_096
 
 
-class FarBehindError(UnavailableError):
-    """The live rows are of a moment so far behind the stop that the log between them is more than is worth while."""
+class LiveRowsError(FlussError):
+    """The live rows are not to be had at once, or not worth while: the log has the rows too."""
 
 
 def live_rows(
@@ -55,10 +55,11 @@ def live_rows(
         source: The table.
         part: Which rows: offsets ``[log_start, stop)``, below `row_stop`.
         request: Which columns.
-        back_max: How many records after the stop are taken back at most; None: as many as there are.
+        back_max: How many records after the stop are taken back at most, by a reader that has another way: it does not wait
+            for the server either. None: as many as there are.
 
     Raises:
-        FarBehindError: There are more.
+        LiveRowsError: There are more; or the server does not give the rows at once.
         OffsetOutOfRangeError: The log does not reach back to the stop any more.
         UnavailableError: The server lost the scan of its live rows; begin again.
         TimesGoneError: ``__timestamp`` is asked of rows that are not live any more, and whose records have gone.
@@ -68,24 +69,37 @@ def live_rows(
     rows = _LiveRows(source, part, request)
     names = request.columns.inner(part.filter, in_lake=False)
     columns = stored_columns(source.info, names)
-    with source.connection.scan_kv(source.info, part.bucket, columns, part.log_start) as scan:
+    begin_ms = None if back_max is None else 0
+    with source.connection.scan_kv(source.info, part.bucket, columns, part.log_start, begin_ms) as scan:
         # What is known to have come after is read before the scan begins: the server keeps a scan that waits for a time.
         known = source.known_state(part.bucket)
         stop = part.stop if known is None else max(part.stop, known.end)
         yield from request.pauses(rows.take_back(stop), part.log_start)
-        moment = scan.log_offset
+        moment = scan.log_offset if back_max is None else _begin_at_once(scan)
         if moment < part.stop:
             raise CorruptDataError(
                 f"table {source.info.path}, bucket {part.bucket}: expected live rows at offset {part.stop} or later, found "
                 f"them at {moment}"
             )
         if back_max is not None and moment - part.stop > back_max:
-            raise FarBehindError(f"{moment - part.stop} records lie behind the stop, expected at most {back_max}")
+            raise LiveRowsError(f"{moment - part.stop} records lie behind the stop, expected at most {back_max}")
         yield from request.pauses(rows.take_back(moment), part.log_start)
         for batch in merge_batches(rows.live(scan), rows.taken_back()):
             wanted = batch if part.filter is None else part.filter.apply(batch)
             if wanted.num_rows or request.step_rows is not None:
                 yield wanted, int(batch.column(OFFSET)[-1].as_py()) + 1
+
+
+def _begin_at_once(scan: KvScan) -> int:
+    """Return the moment of a scan.
+
+    Raises:
+        LiveRowsError: It could not begin: there are too many, or the server does not have the rows at present.
+    """
+    try:
+        return scan.log_offset
+    except FlussError as error:
+        raise LiveRowsError(f"the scan did not begin: {error}") from error
 
 
 class _LiveRows:

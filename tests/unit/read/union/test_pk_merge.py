@@ -1,13 +1,17 @@
 """A long end of the log, read as its live rows and the offsets that it ends: the same rows as those of the log itself."""
 
 import random
+import time
 
 import pyarrow as pa
 import pytest
 
-from fluss_lab.errors import UnavailableError
+from fluss_lab import failpoints
+from fluss_lab.client.kv.kv_scan import KvScan
+from fluss_lab.errors import CorruptDataError, InternalError, UnavailableError
 from fluss_lab.read.union import pk_merge
 from fluss_lab.read.union.pk_merge import LiveTail, Tail
+from fluss_lab.read.union.pk_undo import live_rows
 from fluss_lab.read.union.read_parts import Request
 from fluss_lab.read.union.read_plan import read_rows
 from tests.unit.client.log.fetch_hook import hook_fetches
@@ -95,14 +99,15 @@ def test_a_read_that_has_begun_ends_right_whatever_moves_under_it(tailed, monkey
     check(tailed, moment)
 
 
-def test_a_scan_that_the_server_lost_is_read_on_from_the_log(tailed, monkeypatch, logs_read):
+@pytest.mark.parametrize("lost", [UnavailableError, CorruptDataError, InternalError])
+def test_a_scan_that_the_server_lost_is_read_on_from_the_log(tailed, monkeypatch, logs_read, caplog, lost):
     moment = tailed.keep()
     live_rows = pk_merge.live_rows
 
     def losing(*asked, **more):
         for batch, _ in live_rows(*asked, **more):
             yield batch.slice(0, 3), batch.column("__offset")[2].as_py() + 1
-            raise UnavailableError("lost")
+            raise lost("lost")
 
     monkeypatch.setattr(pk_merge, "live_rows", losing)
     scan = tailed.scan(NAMES, **moment.asked)
@@ -115,6 +120,48 @@ def test_a_scan_that_the_server_lost_is_read_on_from_the_log(tailed, monkeypatch
     assert logs_read[0].start == found[2] + 1
     live = [each["__offset"] for each in wanted(tailed, moment) if each["__bucket"] == part.bucket.bucket]
     assert found == [offset for offset in live if offset >= part.lake_stop]
+    assert bool(caplog.records) == (lost is not UnavailableError)
+
+
+@pytest.mark.parametrize("limit", [None, 1_000], ids=["looked at", "read later"])
+def test_rows_that_are_behind_the_log_are_not_waited_for(tailed, monkeypatch, logs_read, limit):
+    begun, scan_kv = [], KvScan._begin
+
+    def watched(scan):
+        begun.append(scan)
+        return scan_kv(scan)
+
+    monkeypatch.setattr(KvScan, "_begin", watched)
+    moment = tailed.keep()
+    scan = tailed.scan(NAMES, limit=limit, **moment.asked)
+    assert scan.explain()
+    failpoints.arm("kv.remake.before", "error")
+    failpoints.arm("kv.commit.before", "error")
+    try:
+        tailed.history._upsert([row(key, "later") for key in range(150)])
+        begin_s = time.monotonic()
+        assert rows_of(scan.to_arrow()) == wanted(tailed, moment)
+        assert time.monotonic() - begin_s < tailed.connection.request_timeout_ms / 2_000
+    finally:
+        failpoints.disarm()
+    assert begun
+    assert logs_read
+
+
+def test_how_large_rows_are_is_known_about_whatever_the_filter(tailed):
+    for where in (None, "name = 'since'", "id = 148", "name like 'since%'"):
+        scan = tailed.scan(NAMES, where)
+        for part in (part for part in scan.plan().parts if part.lake_stop < part.stop):
+            rows = [batch for batch, _ in live_rows(scan.source, part, Request(scan.columns, None))]
+            size = sum(batch.nbytes for batch in rows)
+            whole = LiveTail(scan.source, part, Request(scan.columns, None), 1 << 20)
+            for _ in whole.look():
+                pass
+            assert whole.expected_bytes == size
+            some = LiveTail(scan.source, part, Request(scan.columns, None), 1)
+            for _ in some.look():
+                pass
+            assert some.expected_bytes <= 3 * size + 500
 
 
 def test_a_restart_of_the_server_while_rows_are_read_changes_nothing(tailed, keyed_cluster, monkeypatch):
