@@ -202,7 +202,7 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
         return
     rows = [
         (each.id, each.job, each.state, None if each.record.due_ms is None else format_moment(each.record.due_ms),
-         None if each.seconds is None else f"{each.seconds:.1f}", each.attempt, (each.error or "")[:80])
+         None if each.seconds is None else f"{each.seconds:.1f}", each.attempt, (each.error or each.note or "")[:80])
         for each in found
     ]  # fmt: skip
     click.echo(text_table(("run", "job", "state", "due", "seconds", "attempt", "error"), rows) if rows else "no runs")
@@ -349,6 +349,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         "trigger": record.trigger, "attempt": record.attempt, "due_ms": record.due_ms, "until_ms": record.until_ms,
         "started_ms": record.started_ms, "ended_ms": record.ended_ms, "seconds": run.seconds, "error": record.error,
         "cell": record.cell, "summary": dict(record.summary), "output": str(run.output), "log": str(run.log_file),
+        "note": record.note,
     }  # fmt: skip
 
 

@@ -36,6 +36,15 @@ _ENGINE: Final = "fluss-lab"
 _KEEP_OUTPUTS: Final = (
     "(lambda thread: thread.schedule(lambda: thread.socket.setsockopt({option}, 0)))(get_ipython().kernel.iopub_thread)"
 )
+#: Run by the kernel too: IPython's own ``exit`` and ``quit`` end a kernel at some later cell, whatever number they are given.
+_END_BY_EXIT: Final = """
+class End(type(shell.exiter)):
+    def __call__(self, code=None, **_):
+        raise SystemExit if code is None else SystemExit(code)
+shell.exiter = End(shell)
+shell.user_ns.update(exit=shell.exiter, quit=shell.exiter)
+__import__("warnings").filterwarnings("ignore", "To exit: use")
+"""
 #: After a cell has ended its outputs may still be on their way; the run's time limit ends the wait.
 _OUTPUTS_TIMEOUT_S: Final = 365 * 86_400
 #: Of an error's message in the history; the output notebook has all of it.
@@ -72,7 +81,8 @@ def main() -> int:
     reports = _Reports(task["reports_fd"])
     redactor = Redactor(task["secrets"], Path(task["token_file"]))
     try:
-        reports.send(end=True, summary=redactor.plain(_execute(task, reports, redactor)))
+        summary = redactor.plain(_execute(task, reports, redactor))
+        reports.send(end=True, summary=summary, note=note_of(reports.failure, reports.cell))
     except Exception as error:
         cell, text = failure_of(error, reports.cell, reports.failure)
         text = redactor.text(text)[:_MESSAGE_LENGTH_MAX]
@@ -173,7 +183,7 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
                 nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, iopub_timeout=_OUTPUTS_TIMEOUT_S, log=logger,
                 **kwargs,
             )  # fmt: skip
-            client.on_notebook_start = lambda **_: _keep_outputs(client.kc)
+            client.on_notebook_start = lambda **_: _prepare_kernel(client.kc)
             nb_man.save = partial(_save, client, nb_man.save)
             try:
                 return client.execute()
@@ -200,11 +210,12 @@ def _save(client: Any, write: Callable[..., None], **values: Any) -> None:
         cell.outputs = outputs
 
 
-async def _keep_outputs(client: Any) -> None:
-    """Let cells print faster than their outputs are processed: the kernel keeps them, within the run's limit of memory."""
+async def _prepare_kernel(client: Any) -> None:
+    """Let cells print faster than their outputs are processed, which the kernel keeps within the run's limit of memory; let `exit` end a run."""
     import zmq
 
     await client.execute(_KEEP_OUTPUTS.format(option=int(zmq.SNDHWM)), silent=True, reply=True)
+    await client.execute(f"exec({_END_BY_EXIT!r}, {{'shell': get_ipython()}})", silent=True, reply=True)
 
 
 @contextmanager
@@ -240,6 +251,18 @@ def summary_of(executed: Any) -> dict[str, Any]:
 def named_error(name: str, text: str) -> str:
     """Return an error as it is shown: its class, and its text if it has one."""
     return f"{name}: {text}" if text.strip() else name
+
+
+def note_of(failure: str, begun: tuple[int, int] | None) -> str | None:
+    """Return what is said of a run that succeeded with cells that were not run; None where all were.
+
+    Args:
+        failure: What ended its last cell, if something did.
+        begun: The cell begun last, and how many there are.
+    """
+    if begun is None or not failure or begun[0] == begun[1]:
+        return None
+    return f"cell {begun[0]} of {begun[1]} ended the notebook (exit): the cells after it were not run"
 
 
 def failure_of(error: Exception, begun: tuple[int, int] | None, answered: str = "") -> tuple[int | None, str]:

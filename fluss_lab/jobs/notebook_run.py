@@ -78,12 +78,14 @@ class RunResult:
         error: Why it did not succeed.
         cell: The number of the cell that failed.
         summary: What the notebook reported.
+        note: What is to be said of a run that succeeded.
     """
 
     state: str
     error: str | None = None
     cell: int | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
 
 
 class NotebookRun:
@@ -267,10 +269,10 @@ class NotebookRun:
         elif (error := self._report.get("error")) is not None:
             result = RunResult("failed", str(error), self._report.get("cell"))
         else:
-            result = RunResult("succeeded", summary=self._report.get("summary") or {})
+            result = RunResult("succeeded", summary=self._report.get("summary") or {}, note=self._report.get("note"))
         if not is_clean:
             result = RunResult("failed", f"{result.error or 'it ended'}; a process of it cannot be killed", result.cell)
-        self._say(f"{result.state}{'' if result.error is None else f': {result.error}'}")
+        self._say(": ".join(filter(None, (result.state, result.error or result.note))))
         with suppress(OSError):  # a full disk, again
             self._log.close()
         return result

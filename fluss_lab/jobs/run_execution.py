@@ -135,7 +135,7 @@ class RunExecution:
             # Kept: where the store cannot be written now, the same is recorded later.
             self._ended = {
                 "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
-                "ended_ms": self._clock.now_ms(),
+                "note": result.note, "ended_ms": self._clock.now_ms(),
             }  # fmt: skip
         self.record = self._store.end_run(self.record.id, **self._ended) or replace(self.record, **self._ended)
         failpoint("jobs.run.settled")

@@ -84,6 +84,11 @@ class Run:
         return self.record.error
 
     @property
+    def note(self) -> str | None:
+        """Return what is to be said of one that succeeded: which of its cells were not run, as one of them called ``exit()``."""
+        return self.record.note
+
+    @property
     def cell(self) -> int | None:
         """Return the number of the cell that failed, counted as Jupyter does; None when none did."""
         return self.record.cell
@@ -156,8 +161,8 @@ class Run:
     def __repr__(self) -> str:
         record = self.record
         seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
-        error = "" if record.error is None else f": {record.error}"
-        return f"<Run {record.id} of {record.job}: {record.state}{seconds}{error}>"
+        said = record.error or record.note
+        return f"<Run {record.id} of {record.job}: {record.state}{seconds}{'' if said is None else f': {said}'}>"
 
     def _repr_html_(self) -> str:
         record = self.record
@@ -169,6 +174,7 @@ class Run:
             ("started", _moment(record.started_ms)),
             ("seconds", None if self.seconds is None else f"{self.seconds:.1f}"),
             ("error", record.error),
+            *([] if record.note is None else [("note", record.note)]),
             ("output", self.output if record.state != "missed" else None),
             *record.summary.items(),
         ]
@@ -201,7 +207,7 @@ class RunHistory(Sequence[Run]):
         headers = ["run", "job", "state", "due", "started", "seconds", "attempt", "error"]
         rows = [
             (run.id, run.job, run.state, _moment(run.record.due_ms), _moment(run.record.started_ms),
-             None if run.seconds is None else f"{run.seconds:.1f}", run.attempt, run.error)
+             None if run.seconds is None else f"{run.seconds:.1f}", run.attempt, run.error or run.note)
             for run in self._runs
         ]  # fmt: skip
         return html_table(f"{len(rows)} runs", headers, rows)

@@ -110,6 +110,7 @@ class RunRecord:
         summary: What the notebook reported.
         is_cancelled: Whether it was asked to end.
         is_notice_due: Whether the job's command for failures is still to be run for it.
+        note: What is to be said of one that succeeded: which cells were not run.
     """
 
     id: str
@@ -131,6 +132,7 @@ class RunRecord:
     summary: Mapping[str, Any] = field(default_factory=dict)
     is_cancelled: bool = False
     is_notice_due: bool = False
+    note: str | None = None
 
     @property
     def is_by_hand(self) -> bool:

@@ -117,6 +117,26 @@ def test_what_ends_a_cell_is_said_whatever_it_leaves_in_it(tmp_path, code, says)
         Jobs(tmp_path / "lab").run(notebook)
 
 
+@pytest.mark.parametrize("code", ["exit()", "quit()", "import sys; sys.exit(0)"])
+def test_a_cell_ends_its_notebook_with_a_word(tmp_path, code):
+    """Seen: behind `exit()` the rest of its cell and further cells ran, until the kernel was gone; a run that `sys.exit()` ended said nothing."""
+    notebook = write_notebook(tmp_path / "x.ipynb", cells=[f"print('first')\n{code}", "print('rest')", "print('rest')"])
+    run = Jobs(tmp_path / "lab").run(notebook)
+    said = "cell 1 of 3 ended the notebook (exit): the cells after it were not run"
+    assert (run.state, run.note, run.error) == ("succeeded", said, None)
+    assert run.log == f"--- cell 1 of 3\nfirst\nsucceeded: {said}\n"
+    assert repr(run).endswith(f"s: {said}>")
+    assert "cell 1 of 3" in run._repr_html_()
+
+
+def test_an_exit_with_a_code_fails_its_run(tmp_path):
+    """Seen: `exit(3)` was taken for a wish to keep the kernel, and the run succeeded. In the last cell an end leaves nothing out."""
+    with pytest.raises(NotebookError, match=r"cell 1 \(exit\(3\)\): SystemExit: 3;"):
+        Jobs(tmp_path / "lab").run(write_notebook(tmp_path / "x.ipynb", cells=["exit(3)", "print('rest')"]))
+    run = Jobs(tmp_path / "lab").run(write_notebook(tmp_path / "y.ipynb", cells=["exit()"]))
+    assert (run.state, run.note) == ("succeeded", None)
+
+
 def test_the_same_notebook_by_a_job_by_papermill_and_by_nbclient(tmp_path, monkeypatch):
     """All three attach to one lab: each sees what those before it wrote."""
     notebook = write_notebook(tmp_path / "count.ipynb", 'lab_folder: str = "lab"\ncount: int = 2  # 1 to 100', COUNT)

@@ -141,7 +141,8 @@ class JobAnswers:
         """Return what came of a run: its error, or what the notebook reported."""
         if record.error is not None:
             return self._run_text(record, record.error)
-        return self._run_text(record, ", ".join(f"{name}: {_plain(value)}" for name, value in record.summary.items()))
+        reported = (f"{name}: {_plain(value)}" for name, value in record.summary.items())
+        return self._run_text(record, ", ".join([*([] if record.note is None else [record.note]), *reported]))
 
     def _log(self, jobs: Jobs, run_id: str) -> Answer:
         run = jobs.find_run(run_id)

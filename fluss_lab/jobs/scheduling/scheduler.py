@@ -219,7 +219,8 @@ class Scheduler:
 
     def _say_ended(self, run: RunRecord) -> None:
         seconds = ((run.ended_ms or 0) - (run.started_ms or run.ended_ms or 0)) / 1000
-        reason = "" if run.error is None else f": {run.error}"
+        said = run.error or run.note
+        reason = "" if said is None else f": {said}"
         self._say(f"{run.job}: run {run.id} {run.state} after {seconds:.1f} s{_attempt(run)}{reason}")
 
     def _send_notices(self) -> None:
