@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import fcntl
@@ -10,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 #: What it says where kernel or file system cannot.
 _NO_EXCHANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
+
+#: In a temporary folder of a process: locked for as long as that lives, or a child that it forked.
+_OWNER: Final = ".owner"
 
 
 def temporary_root() -> Path:
@@ -55,6 +59,41 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def process_folder(prefix: str) -> Path:
+    """Make a temporary folder that goes with this process; what others of this user and prefix left that were killed goes now.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    root = temporary_root()
+    for path in root.glob(f"{prefix}*"):
+        _remove_left(path)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        fd, draft = tempfile.mkstemp(dir=folder)
+        # Whoever finds it finds it locked. Where the file system has no locks, what is left stays.
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.replace(draft, folder / _OWNER)
+    except OSError as error:
+        raise temporary_refusal(root, error) from error
+    return folder
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the temporary folder of a process that is gone; one that is another user's, or is no such folder, is left alone."""
+    with suppress(OSError):
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            return
+        fd = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if try_lock(fd):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(fd)
 
 
 def temporary_refusal(folder: Path, error: OSError) -> StorageError:

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from fluss_lab.files import (
     fsync_file,
     fsync_folder,
     fsync_path,
+    process_folder,
     replace,
     write_atomic,
     write_json_atomic,
@@ -159,3 +162,44 @@ def test_where_no_temporary_files_can_be_written_the_error_says_what_helps(monke
     for call in (files.temporary_root, files.temporary_folder("mine-").__enter__):
         with pytest.raises(StorageError, match=r"\['/nowhere', '/dev/null/x'\].*let TMPDIR name one"):
             call()
+
+
+_KEEPER = """
+import sys
+from fluss_lab.files import process_folder
+
+folder = process_folder("kept-")
+(folder / "rows").mkdir()
+print(folder.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_killed_processes_left_goes_with_the_next_one_that_makes_such_a_folder(tmp_path, monkeypatch):
+    """Seen: each driver of Spark's that was killed left its folder in TMPDIR, for ever."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    keepers, names = [], []
+    for _ in range(3):
+        keeper = subprocess.Popen(
+            [sys.executable, "-c", _KEEPER], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert keeper.stdout is not None
+        names.append(keeper.stdout.readline().strip())
+        keepers.append(keeper)
+    keepers[0].kill()
+    keepers[0].communicate()
+    keepers[2].communicate()
+    others = {"kept-of-nobody", "kept-link", "kept-file", "other-"}
+    for name in ("kept-of-nobody", "other-"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other-" / ".owner").touch()
+    (tmp_path / "kept-link").symlink_to(tmp_path / "other-")
+    (tmp_path / "kept-file").touch()
+    assert {path.name for path in tmp_path.iterdir()} == {*names[:2], *others}
+    mine = process_folder("kept-")
+    assert {path.name for path in tmp_path.iterdir()} == {names[1], mine.name, *others}
+    again = process_folder("kept-")
+    assert {path.name for path in tmp_path.iterdir()} == {names[1], mine.name, again.name, *others}
+    keepers[1].communicate()
+    assert not (tmp_path / names[1]).exists()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from fluss_lab.files import process_folder
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, lower_priority
 from fluss_lab.spark.session.jvm_launch import start_session
 from fluss_lab.spark.session.worker_placement import SparkPlacement
@@ -45,16 +46,13 @@ def main(folder: str) -> int:
     """Make the archive of a folder; return the exit code: 0, or 1 for one that could not be made."""
     lower_priority()
     archive = ClassArchive(Path(folder))
-    with (
-        suppress(BlockingIOError),
-        archive.draft() as path,
-        tempfile.TemporaryDirectory(prefix="fluss_lab-spark-") as scratch,
-    ):
+    with suppress(BlockingIOError), archive.draft() as path:
+        scratch = process_folder("fluss_lab-spark-")
         # Of this process and its JVM: what they leave when they are killed goes with the folder.
-        tempfile.tempdir = scratch
-        ends = _end_with(sys.stdin.fileno(), archive, path, Path(scratch))
+        tempfile.tempdir = str(scratch)
+        ends = _end_with(sys.stdin.fileno(), archive, path, scratch)
         try:
-            _make(archive, path, Path(scratch))
+            _make(archive, path, scratch)
         except Exception:
             if ends.is_set():
                 # It failed because its JVM was killed: that it was left is noted, and no failure of its own.

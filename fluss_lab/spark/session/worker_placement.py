@@ -8,14 +8,11 @@ else of this process goes to them: no folder of the driver's, no environment.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
-import shutil
 import site
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -25,7 +22,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.files import write_atomic
+from fluss_lab.files import process_folder, write_atomic
 from fluss_lab.rpc.access.tls import LOOPBACK
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, takes_archive
 from fluss_lab.spark.session.java_home import JavaHome, find_java
@@ -281,10 +278,8 @@ def ship_package(context: SparkContext) -> None:
 
 
 def _scratch() -> Path:
-    """Return a new folder that goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="fluss_lab-spark-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    """Return a new folder that goes with the process, or with a later one of this user where it is killed."""
+    return process_folder("fluss_lab-spark-")
 
 
 def worker_python(master: str) -> str | None:
