@@ -10,6 +10,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,12 @@ _TEMP_OPTION: Final = "java.io.tmpdir"
 #: Files of a JVM beside the archives of its classes; and how many are enough for all that it does.
 _OTHER_FILES: Final = 128
 _FILES_ADVISED: Final = 4096
+#: Threads, which count as processes, of a JVM, its context and a first query: on each core, and beside; and how many are enough.
+_CORE_THREADS: Final = 8
+_OTHER_THREADS: Final = 64
+_PROCESSES_ADVISED: Final = 4096
+#: Of a process that no limit of its user's processes holds for: CAP_SYS_ADMIN and CAP_SYS_RESOURCE, as bits.
+_UNLIMITED: Final = 1 << 21 | 1 << 24
 #: Of a file that a disk with any room takes.
 _LOOK_BYTES: Final = 4096
 _NO_EXECUTION: Final = getattr(os, "ST_NOEXEC", 0)
@@ -104,6 +111,39 @@ def check_open_files(home: Path | None) -> None:
         raise ResourceExhaustedError(
             f"Spark's JVM needs {needed} open files and more to start; a process may have {most} here: allow more: ulimit -n {_FILES_ADVISED}"
         )
+
+
+def check_threads() -> None:
+    """Check that this user may start as many threads as Spark's JVM must: it waits for ever for one that could not be started.
+
+    Raises:
+        ResourceExhaustedError: He may not.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    needed = _OTHER_THREADS + _CORE_THREADS * (os.cpu_count() or 1)
+    if most == resource.RLIM_INFINITY or (begun := _threads()) is None or most - begun >= needed:
+        return
+    raise ResourceExhaustedError(
+        f"Spark's JVM needs {needed} threads and more, which count as processes; this user may have {most} here, and has {begun}: "
+        f"allow more: ulimit -u {_PROCESSES_ADVISED}"
+    )
+
+
+def _threads() -> int | None:
+    """Return how many threads the user of this process has; None: no limit holds for this process, or the system does not say."""
+    user, count = os.getuid(), 0
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        powers = int(status.partition("CapEff:")[2].split()[0], 16)
+        if user == 0 or powers & _UNLIMITED:
+            return None
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):  # it has ended
+                if os.stat(f"/proc/{process}").st_uid == user:
+                    count += len(os.listdir(f"/proc/{process}/task"))
+    except (OSError, IndexError, ValueError):
+        return None
+    return count
 
 
 def check_temporary_files() -> None:

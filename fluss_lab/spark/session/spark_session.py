@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fluss_lab.errors import UnsupportedError
+from fluss_lab.errors import ResourceExhaustedError, UnsupportedError
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
 from fluss_lab.spark.session.class_archive import archive_of
 from fluss_lab.spark.session.early_spark import EarlySpark, Plan
@@ -26,6 +26,7 @@ from fluss_lab.spark.session.jvm_surroundings import (
     check_local_dirs,
     check_open_files,
     check_temporary_files,
+    check_threads,
 )
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
@@ -190,7 +191,9 @@ def _take_session(master: str, asked: dict[str, str]) -> SparkSession | None:
 def _start(plan: Plan, jvm: Jvm | None = None) -> SparkSession:
     session = start_session(*plan, jvm)
     if (archive := archive_of(plan[1])) is not None and RUN_VARIABLE not in os.environ:
-        archive.begin()
+        with suppress(ResourceExhaustedError):  # for a JVM beside this one
+            check_threads()
+            archive.begin()
     return session
 
 
@@ -202,9 +205,10 @@ def session_plan(
     Raises:
         JavaNotFoundError: There is no Java 17 or newer.
         StorageError: None of Spark's folders for files on this machine can be written, or no temporary files.
-        ResourceExhaustedError: A JVM may not open the files that it must.
+        ResourceExhaustedError: A JVM may not open the files, or start the threads, that it must.
     """
     check_temporary_files()
+    check_threads()
     check_open_files(Path(home) if (home := os.environ.get("SPARK_HOME")) else spark_home())
     placement = SparkPlacement(master, asked, folder, has_archive=class_archive)
     environment = placement.environment()  # looks for a Java, before anything of Spark is imported

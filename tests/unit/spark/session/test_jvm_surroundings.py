@@ -1,6 +1,7 @@
 """What a JVM of Spark's takes over from the environment: what cannot be is refused before it starts, by name."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,40 @@ def test_too_few_open_files_for_a_jvm_are_said_before_it_starts(tmp_path):
     )  # fmt: skip
     said = "Spark's JVM needs 408 open files and more to start; a process may have 300 here: allow more: ulimit -n 4096"
     assert done.stdout.splitlines() == ["None", "None", said, "None"]
+
+
+_FEW = """
+import os, resource
+from fluss_lab.errors import ResourceExhaustedError
+from fluss_lab.spark.session.jvm_surroundings import check_threads
+
+hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+os.cpu_count = lambda: 2
+if os.getuid() == 0:
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+    check_threads()  # no limit holds for root
+    os.setresgid(54321, 54321, 54321)
+    os.setresuid(54321, 54321, 54321)
+try:
+    resource.setrlimit(resource.RLIMIT_NPROC, (len(os.listdir("/proc/self/task")), hard))
+    check_threads()
+except ResourceExhaustedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody says how many there are")
+def test_too_few_threads_for_a_jvm_are_said_before_it_starts():
+    """Seen, with `ulimit -u 115`: a query waited for ever for a thread that could not be started; with 100 it was Java's trace."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FEW], env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert re.fullmatch(
+        r"Spark's JVM needs 80 threads and more, which count as processes; this user may have \d+ here, and has \d+: "
+        r"allow more: ulimit -u 4096\n",
+        done.stdout,
+    )
 
 
 def test_a_full_folder_of_temporary_files_is_said_before_spark_starts(tmp_path, monkeypatch):
