@@ -147,4 +147,16 @@ RESOURCES = (
         "",
         (f"{IN_CATCHING_UP}::test_until_the_rows_have_followed_nothing_is_said_of_them",),
     ),
+    Mutant(
+        "temporary_folders_of_living_processes_removed", "P14", "fluss_lab/files.py",
+        "            if try_lock(fd):\n                shutil.rmtree(folder",
+        "            if fd >= 0:\n                shutil.rmtree(folder",
+        ("tests/unit/test_files.py::test_what_killed_processes_left_goes_with_the_next_one_that_makes_such_a_folder",),
+    ),
+    Mutant(
+        "few_threads_for_a_jvm_not_looked_at", "P14", "fluss_lab/spark/session/jvm_surroundings.py",
+        " or most - begun >= needed:",
+        " or most - begun >= -needed:",
+        ("tests/unit/spark/session/test_jvm_surroundings.py::test_too_few_threads_for_a_jvm_are_said_before_it_starts",),
+    ),
 )  # fmt: skip

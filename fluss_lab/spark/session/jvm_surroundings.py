@@ -117,7 +117,7 @@ def check_threads() -> None:
     """Check that this user may start as many threads as Spark's JVM must: it waits for ever for one that could not be started.
 
     Raises:
-        ResourceExhaustedError: He may not.
+        ResourceExhaustedError: They are too few.
     """
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     needed = _OTHER_THREADS + _CORE_THREADS * (os.cpu_count() or 1)
