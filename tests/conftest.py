@@ -5,6 +5,7 @@ import importlib
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ for _key, _value in RESERVE.items():
 
 # Of every JVM that Spark starts here: none lives long enough for code that the second compiler makes to pay for it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC")
+
+# Of what notebooks are read with: optional, and grammars are compiled as it is imported, for more than a second of every process.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # The suite of lake formats asserts like a test; said here, before any test imports it.
 pytest.register_assert_rewrite("fluss_lab.testing.conformance")

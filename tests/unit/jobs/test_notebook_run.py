@@ -31,6 +31,16 @@ def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
     assert failure_of(OSError("no room"), (2, 5)) == (None, "OSError: no room")
 
 
+def test_a_run_imports_no_more_than_it_uses():
+    """Grammars of addresses in schemas took a second and a half of every run."""
+    code = (
+        "import sys\nfrom fluss_lab.jobs.notebook_process import import_papermill\nimport_papermill()\n"
+        "print('jsonschema' in sys.modules, sorted({'lark', 'arrow'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"
+
+
 def displayed(*summaries):
     """Return a notebook whose cells have displayed summaries."""
     outputs = [nbformat.v4.new_output("display_data", {SUMMARY_MIME: each}) for each in summaries]
