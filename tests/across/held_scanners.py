@@ -77,7 +77,9 @@ class HeldScanners:
                     self._take(held, batch)
                 assert time.monotonic() < deadline_s, f"a held scanner gives nothing of {missing}"
         except OffsetOutOfRangeError:
-            lost = {place for place, (offset, _) in self._missing(held).items() if offset < self._first(place)}
+            # Lost before a round, or left out by a compaction and then dropped by the cluster.
+            earliest = self._world.earliest()
+            lost = {place for place, (offset, _) in self._missing(held).items() if offset < earliest.get(place, 0)}
             assert lost, "a held scanner ended though all is held"
             held.scanner.close()
             self._held.remove(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import pwd
 import resource
 import shlex
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab import files
-from fluss_lab.errors import InvalidPropertyError, ResourceExhaustedError, StorageError
+from fluss_lab.errors import InvalidPropertyError, ResourceExhaustedError, StorageError, UnsupportedError
 from fluss_lab.spark.session.user_cache import check_private, private_caches
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,23 @@ def check_open_files(home: Path | None) -> None:
         raise ResourceExhaustedError(
             f"Spark's JVM needs {needed} open files and more to start; a process may have {most} here: allow more: ulimit -n {_FILES_ADVISED}"
         )
+
+
+def check_user() -> None:
+    """Check that this user has a name, as one of a container may not: without one Java knows no home, and Hadoop no user.
+
+    Raises:
+        UnsupportedError: The system's list of users has none.
+    """
+    user = os.getuid()
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        entry = f"fluss:x:{user}:{os.getgid()}::{os.environ.get('HOME') or '/tmp'}:/bin/sh"  # noqa: S108
+        raise UnsupportedError(
+            f"user id {user} has no entry in the system's list of users, without which Spark's JVM does not start: run as a user "
+            f"that has one, or add one, as {entry} to /etc/passwd"
+        ) from None
 
 
 def check_threads() -> None:

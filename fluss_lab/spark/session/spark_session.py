@@ -27,6 +27,7 @@ from fluss_lab.spark.session.jvm_surroundings import (
     check_open_files,
     check_temporary_files,
     check_threads,
+    check_user,
 )
 from fluss_lab.spark.session.spark_errors import silence_query_loggers
 from fluss_lab.spark.session.stream_display import show_streams_by_columns
@@ -206,7 +207,9 @@ def session_plan(
         JavaNotFoundError: There is no Java 17 or newer.
         StorageError: None of Spark's folders for files on this machine can be written, or no temporary files.
         ResourceExhaustedError: A JVM may not open the files, or start the threads, that it must.
+        UnsupportedError: This user has no name.
     """
+    check_user()
     check_temporary_files()
     check_threads()
     check_open_files(Path(home) if (home := os.environ.get("SPARK_HOME")) else spark_home())

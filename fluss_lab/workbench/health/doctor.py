@@ -191,8 +191,10 @@ def _package(name: str) -> Check:
 
 def _java() -> str:
     from fluss_lab.spark.session.java_home import find_java
+    from fluss_lab.spark.session.jvm_surroundings import check_user
 
     found = find_java()
+    check_user()
     return f"{found.home} (version {found.version})"
 
 

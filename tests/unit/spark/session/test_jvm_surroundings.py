@@ -122,6 +122,34 @@ def test_too_few_threads_for_a_jvm_are_said_before_it_starts():
     )
 
 
+_NAMELESS = """
+import os
+from fluss_lab.errors import UnsupportedError
+from fluss_lab.spark.session.jvm_surroundings import check_user
+
+check_user()
+os.setresgid(54321, 54321, 54321)
+os.setresuid(54321, 54321, 54321)
+try:
+    check_user()
+except UnsupportedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user without a name")
+def test_a_user_without_a_name_is_said_before_spark_starts():
+    """Seen in a container, as a user that /etc/passwd does not have: "basedir must be absolute: ?/.ivy2.5.2/local"."""
+    done = subprocess.run(
+        [sys.executable, "-c", _NAMELESS], env={**os.environ, "HOME": "/home/x", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == (
+        "user id 54321 has no entry in the system's list of users, without which Spark's JVM does not start: run as a user that has "
+        "one, or add one, as fluss:x:54321:54321::/home/x:/bin/sh to /etc/passwd\n"
+    )
+
+
 def test_a_full_folder_of_temporary_files_is_said_before_spark_starts(tmp_path, monkeypatch):
     with small_disk(tmp_path / "tmp", 1) as disk:
         monkeypatch.setattr(tempfile, "tempdir", str(disk))
