@@ -208,6 +208,7 @@ class FetchLog:
         """
         answer.ClearField("all_columns")
         if want.only_previous and (size := _put_previous(bucket, want, answer, budget)):
+            bucket.counters.bytes_out += size
             return [], size
         found = self._fetch(bucket, want, want.request.fetch_offset, budget, at_least_one=at_least_one)
         if isinstance(found, LakeState):

@@ -66,6 +66,12 @@ def test_an_answer_has_the_batches_that_fit_and_at_least_one(filled, records):
     assert found == expected
 
 
+def test_they_count_as_bytes_that_went_out(filled):
+    before = filled.bucket().counters.bytes_out
+    _, found = fetch(filled, 0)
+    assert filled.bucket().counters.bytes_out - before == 8 * len(found)
+
+
 def test_at_the_end_of_the_log_there_are_none(filled):
     assert fetch(filled, BASES[-1]) is None
     with pytest.raises(OffsetOutOfRangeError):
