@@ -62,7 +62,10 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def process_folder(prefix: str) -> Path:
-    """Make a temporary folder that goes with this process; what others of this user and prefix left that were killed goes now.
+    """Make a temporary folder that is removed when this process ends, and remove those that killed processes of this user left.
+
+    Args:
+        prefix: Of the folder's name, and of those that are looked for.
 
     Raises:
         StorageError: It cannot be made.

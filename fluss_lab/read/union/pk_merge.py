@@ -41,7 +41,7 @@ TAIL_BYTES: Final = 64 * 1024 * 1024
 LIVE_MIN: Final = 100_000
 
 log = logging.getLogger(__name__)
-#: What nobody meets by the course of things.
+#: Errors that normal operation never meets: a read that goes on without the live rows logs them as warnings.
 _FAULTS: Final = (CorruptDataError, InternalError)
 
 Rows = Iterator[tuple[pa.RecordBatch, int]]
@@ -234,7 +234,7 @@ class LiveTail:
         self._rest = None
 
     def _log_tail(self, part: BucketPart, error: FlussError | None) -> Tail:
-        """Return what reads the log of a part for which the live rows were not to be had."""
+        """Return the reader of the log of a part whose live rows are not available."""
         if error is not None:
             is_fault = isinstance(error, _FAULTS) or isinstance(error.__cause__, _FAULTS)
             level = logging.WARNING if is_fault else logging.DEBUG

@@ -43,7 +43,7 @@ TIMES_GAP: Final = 4_096
 
 
 class LiveRowsError(FlussError):
-    """The live rows are not to be had at once, or not worth while: the log has the rows too."""
+    """The live rows are not available at once, or cost more than the log, which has the rows too."""
 
 
 def live_rows(
