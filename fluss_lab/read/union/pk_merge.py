@@ -27,7 +27,7 @@ from fluss_lab.read.union.pk_undo import live_rows
 from fluss_lab.read.union.read_columns import OFFSET, TIMESTAMP, coalesce, of_records, stored_columns
 from fluss_lab.read.union.read_parts import BucketPart
 from fluss_lab.records import LogRecords
-from fluss_lab.records.row_removal import boolean_array, member_places, without_rows
+from fluss_lab.records.row_removal import boolean_array, member_places, slice_ascending, without_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -169,7 +169,7 @@ class LiveTail:
             return size * _length(self.part) // max(1, self._rest.log_start - self.part.log_start)
         # A record writes a row, or ends one; an update's two do one each.
         written = _length(self.part) - self._ended.size
-        live: int = written - (self._ended.size - _below(self._ended, self.part.log_start).size)
+        live: int = written - (self._ended.size - slice_ascending(self._ended, 0, self.part.log_start).size)
         expected: int = size * max(live, rows) // max(1, rows)
         return expected
 
@@ -177,7 +177,7 @@ class LiveTail:
         """Return the offsets below `stop` of rows that the log's end ends, ascending."""
         if self._log is not None:
             return self._log.ended_offsets(stop)
-        return _below(self._ended, stop)
+        return slice_ascending(self._ended, 0, stop)
 
     def look(self) -> Iterator[None]:
         """Fetch what the log's end ends, and rows while there is room. To be done before all else; yields between answers."""
@@ -248,10 +248,6 @@ class LiveTail:
         return live_rows(self._source, part, self._request, back_max=_length(self.part))
 
 
-def _below(ascending: NDArray[np.int64], stop: int) -> NDArray[np.int64]:
-    return ascending[: int(np.searchsorted(ascending, stop))]
-
-
 def _rest_of(part: BucketPart, position: int) -> BucketPart:
     """Return what is left of a part behind rows of its log."""
     return replace(part, start=position, lake_stop=position, splits=())
@@ -300,7 +296,7 @@ class Tail:
 
     def ended_offsets(self, stop: int) -> NDArray[np.int64]:
         """Return the offsets below `stop` of rows that the tail ends, ascending."""
-        return _below(self._ended, stop)
+        return slice_ascending(self._ended, 0, stop)
 
     def rows(self) -> Rows:
         """Yield the tail's own live rows, and the offset up to which the bucket is read with them."""

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from fluss_lab.files import process_folder
 from fluss_lab.spark.session.class_archive import OPTIONS_VARIABLE, ClassArchive, lower_priority
 from fluss_lab.spark.session.jvm_launch import start_session
-from fluss_lab.spark.session.worker_placement import SparkPlacement
+from fluss_lab.spark.session.worker_placement import SparkPlacement, scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +46,7 @@ def main(folder: str) -> int:
     lower_priority()
     archive = ClassArchive(Path(folder))
     with suppress(BlockingIOError), archive.draft() as path:
-        scratch = process_folder("fluss_lab-spark-")
+        scratch = scratch_folder()
         # Of this process and its JVM: what they leave when they are killed goes with the folder.
         tempfile.tempdir = str(scratch)
         ends = _end_with(sys.stdin.fileno(), archive, path, scratch)

@@ -264,7 +264,7 @@ class SparkPlacement:
 
     def _scratch(self) -> Path:
         if self._temporary is None:
-            self._temporary = _scratch()
+            self._temporary = scratch_folder()
         return self._temporary
 
 
@@ -274,10 +274,10 @@ def ship_package(context: SparkContext) -> None:
     A session that `SparkPlacement` set up has it from its start, and workers that start faster.
     """
     if not is_one_process(str(context.master)) and "fluss_lab-" not in (context.getConf().get(WORKER_PATH) or ""):
-        context.addPyFile(str(write_package(_scratch())))
+        context.addPyFile(str(write_package(scratch_folder())))
 
 
-def _scratch() -> Path:
+def scratch_folder() -> Path:
     """Return a new folder that goes with the process, or with a later one of this user where it is killed."""
     return process_folder("fluss_lab-spark-")
 
