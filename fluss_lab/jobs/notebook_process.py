@@ -191,8 +191,8 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
             nb_man.nb.metadata.papermill["input_path"] = task["notebook"]
             kwargs = {name: value for name, value in kwargs.items() if name != "input_path"}
             client = Client(
-                nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, iopub_timeout=_OUTPUTS_TIMEOUT_S, log=logger,
-                **kwargs,
+                nb_man, kernel_name=kernel_name, kernel_manager_class=_kernel_manager(), startup_timeout=start_timeout,
+                iopub_timeout=_OUTPUTS_TIMEOUT_S, log=logger, **kwargs,
             )  # fmt: skip
             client.on_notebook_start = lambda **_: _prepare_kernel(client.kc)
             nb_man.save = partial(_save, client, nb_man.save)
@@ -204,6 +204,21 @@ def _engine(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> type
                         cell.outputs = without_emptied(cell.outputs)
 
     return Engine
+
+
+def _kernel_manager() -> type:
+    from jupyter_client.manager import AsyncKernelManager
+
+    class KernelManager(AsyncKernelManager):
+        """Ends a kernel without an interrupt first: that met what follows the last cell, and whatever processes the cells had started."""
+
+        async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:  # type: ignore[override]
+            self.shutting_down = True
+            await self.request_shutdown(restart=restart)
+            await self.finish_shutdown(restart=restart)
+            await self.cleanup_resources(restart=restart)
+
+    return KernelManager
 
 
 def _save(client: Any, write: Callable[..., None], **values: Any) -> None:

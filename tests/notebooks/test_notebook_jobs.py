@@ -129,6 +129,22 @@ def test_a_cell_ends_its_notebook_with_a_word(tmp_path, code):
     assert "cell 1 of 3" in run._repr_html_()
 
 
+def test_the_end_of_a_kernel_is_no_interrupt(tmp_path):
+    """Seen once in 11,000 tests: the kernel was interrupted while it still answered the question behind its last cell, and the log said so."""
+    code = """
+import time
+handlers = get_ipython().kernel.shell_handlers
+answer = handlers["kernel_info_request"]
+async def answer_slowly(*args):
+    await answer(*args)
+    time.sleep(1)
+handlers["kernel_info_request"] = answer_slowly
+print("done")
+"""
+    run = Jobs(tmp_path / "lab").run(write_notebook(tmp_path / "x.ipynb", cells=[code]))
+    assert run.log == "--- cell 1 of 1\ndone\nsucceeded\n"
+
+
 def test_an_exit_with_a_code_fails_its_run(tmp_path):
     """Seen: `exit(3)` was taken for a wish to keep the kernel, and the run succeeded. In the last cell an end leaves nothing out."""
     with pytest.raises(NotebookError, match=r"cell 1 \(exit\(3\)\): SystemExit: 3;"):
