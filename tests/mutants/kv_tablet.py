@@ -214,6 +214,11 @@ KV_TABLET = (
         (f"{IN_BUCKET_SCANS}::test_scans_left_unread_make_room_for_others_and_those_in_use_do_not",),
     ),
     Mutant(
+        "scans_that_nobody_knows_of_stay", "P8", "fluss_lab/server/process/listener.py",
+        ", unawaited=tablet.note_unawaited)", ")",
+        (f"{IN_BUCKET_SCANS}::test_a_scan_whose_caller_has_left_before_it_began_takes_no_place",),
+    ),
+    Mutant(
         "scans_in_use_lose_their_place", "P8", SCANS,
         "if scanner_id is None or used_ms > self._clock.monotonic_ms() - self._crowded_ttl_ms:",
         "if scanner_id is None:",

@@ -196,6 +196,7 @@ class Server:
         threads: Mapping[str, int] | None = None,
         *,
         answered: Answered | None = None,
+        unawaited: Answered | None = None,
     ) -> None:
         """Serve a gateway.
 
@@ -205,6 +206,7 @@ class Server:
             threads: Method name -> size of a pool of its own, for methods that wait. Calls for which it is too small
                 are refused with `ResourceExhaustedError`; those that last (`LASTING`) never wait for a thread.
             answered: Called with method name, request and response of each answer that is no stream, before it is sent.
+            unawaited: Called in the same way of each that is not sent: its caller has left, or its connection has no room for it.
         """
         handlers = {}
         for name, method in methods_of(service).items():
@@ -213,7 +215,7 @@ class Server:
                 queued = 1 if name in LASTING else QUEUED_PER_THREAD
                 self._pools[method.path] = pool = _CallPool(threads[name], threads[name] * queued, f"rpc-{name}")
             handlers[method.path.rsplit("/", 1)[1]] = _Handler(
-                service, method, getattr(servicer, name), self.calls, self.unread, self._anonymous, answered
+                service, method, getattr(servicer, name), self.calls, self.unread, self._anonymous, answered, unawaited
             ).method_handler(pool)
         generic = grpc.method_handlers_generic_handler(f"fluss.{service}", handlers)
         self._server.add_generic_rpc_handlers((generic,))
@@ -251,9 +253,11 @@ class _Handler:
         unread: UnreadAnswers,
         anonymous: AnonymousConnections,
         answered: Answered | None,
+        unawaited: Answered | None,
     ) -> None:
         self._service, self._method, self._call = service, method, call
-        self._calls, self._unread, self._anonymous, self._answered = calls, unread, anonymous, answered
+        self._calls, self._unread, self._anonymous = calls, unread, anonymous
+        self._answered, self._unawaited = answered, unawaited
 
     def method_handler(self, pool: _CallPool | None) -> grpc.RpcMethodHandler:
         """Return this as gRPC wants it; with a pool, calls are answered by its threads."""
@@ -279,8 +283,7 @@ class _Handler:
             response = self._call(request)
             if self._answered is not None:
                 self._answered(method.name, request, response)
-            answer = method.encode_response(response)
-            self._unread.hold(context, peer, len(answer))
+            answer = self._encode(context, peer, request, response)
             failed = False
             return answer
         except Exception as error:
@@ -288,6 +291,16 @@ class _Handler:
             return None
         finally:
             self._calls.count(self._service, method.name, time.perf_counter() - began, failed)
+
+    def _encode(self, context: grpc.ServicerContext, peer: str, request: Any, response: Any) -> bytes:
+        is_awaited = False
+        try:
+            answer = self._method.encode_response(response)
+            is_awaited = self._unread.hold(context, peer, len(answer))
+        finally:
+            if not is_awaited and self._unawaited is not None:
+                self._unawaited(self._method.name, request, response)
+        return answer
 
     def _stream(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         method, began, failed = self._method, time.perf_counter(), False

@@ -125,8 +125,8 @@ class UnreadAnswers:
         if connection is not None and connection.size >= limit:
             raise self._refusal(connection.size, limit, CONNECTION_UNREAD_SIZE_MAX.key, 0)
 
-    def hold(self, context: grpc.ServicerContext, peer: str, size: int) -> None:
-        """Count an answer until its call has ended.
+    def hold(self, context: grpc.ServicerContext, peer: str, size: int) -> bool:
+        """Count an answer until its call has ended; return whether the call goes on: who cancelled it awaits nothing.
 
         Args:
             context: Of the call.
@@ -144,8 +144,10 @@ class UnreadAnswers:
             self._make_room(peer)
             # Made here: an error that is kept in a variable would keep the answer until the next garbage collection.
             raise self._refusal(*reason, held)
-        if not context.add_callback(lambda: self._note_end(peer, number, held)):
+        is_awaited: bool = context.add_callback(lambda: self._note_end(peer, number, held))
+        if not is_awaited:
             self._note_end(peer, number, held)
+        return is_awaited
 
     def _add(self, peer: str, held: int, context: grpc.ServicerContext) -> tuple[int, int, str] | None:
         """Count an answer; or return the bytes found, the limit, and the option that sets it."""

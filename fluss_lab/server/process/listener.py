@@ -109,4 +109,4 @@ def serve_tablet(server: Server, tablet: TabletService, options: Mapping[str, st
     """Serve a tablet server's calls."""
     pools = dict.fromkeys(("notify_leader_and_isr", "stop_replica", "notify_lake_table_offset"), NOTIFY_THREADS)
     pools = {**pools, "fetch_log": SERVER_FETCH_THREADS.of(options)}
-    server.add(TABLET_SERVER, tablet, pools, answered=tablet.note_answer)
+    server.add(TABLET_SERVER, tablet, pools, answered=tablet.note_answer, unawaited=tablet.note_unawaited)

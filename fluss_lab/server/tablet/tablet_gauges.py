@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fluss_lab.errors import StorageError
 from fluss_lab.server.server_metrics import Family, Labels
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.request_counters import TableCounters
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fluss_lab.clock import Clock, SystemClock
 from fluss_lab.errors import ConflictError, FlussError, InvalidRequestError, UnsupportedError, error_code
@@ -27,13 +27,13 @@ from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, remote_ro
 from fluss_lab.server.kv.row_memory import ROWS_FOLDER, RowMemory
 from fluss_lab.server.server_metrics import Family
 from fluss_lab.server.tablet import tablet_gauges
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.bucket_description import describe_bucket, unknown
 from fluss_lab.server.tablet.buckets.bucket_logger import bucket_fields
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.coordinator_reports import DurableReporter, KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import RowOptions
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState, OffsetAnswer
 from fluss_lab.server.tablet.buckets.segment_retention import apply_retention
 from fluss_lab.server.tablet.buckets.unopened_buckets import FIRST_WAIT_MS
 from fluss_lab.server.tablet.damage.damage_requests import DamageRequests
@@ -257,6 +257,11 @@ class TabletService:
     def note_answer(self, method: str, request: object, response: object) -> None:
         """Note a request and its answer, for the metrics."""
         self._tally.note_answer(method, request, response)
+
+    def note_unawaited(self, method: str, request: Any, response: Any) -> None:
+        """End what an answer that nobody awaits would have told of: a scan that began."""
+        if method == "scan_kv" and not request.HasField("scanner_id"):
+            self._scanners.end(response.message.scanner_id)
 
     def metrics(self) -> Iterator[Family]:
         """Yield what there is to measure of the buckets held here."""

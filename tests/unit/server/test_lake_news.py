@@ -9,7 +9,7 @@ import pytest
 from fluss_lab.errors import OffsetOutOfRangeError
 from fluss_lab.model import TablePath, make_descriptor
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.buckets.local_remote_lake import LakeState
+from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.testing import EmbeddedCluster, MockClock
 from fluss_lab.testing.tierers import LocalTieringExecutor
 from fluss_lab.tiering.round.tiering_round import run_round

@@ -6,8 +6,8 @@ from fluss_lab.errors import FlussError, StorageError, error_code
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.damage.bucket_damage import BucketDamage, lake_end
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange
 from fluss_lab.server.tablet.remote.remote_log import RemoteLog

@@ -27,10 +27,10 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import bucket_of
 from fluss_lab.server.folder.remote_storage import KV, LOG, RemoteDir, bucket_folder
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_folders import Trash, check_identity, has_folders, make_folder, make_folders
 from fluss_lab.server.tablet.buckets.bucket_logger import BucketLogger
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, RowOptions
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.buckets.unopened_buckets import UnopenedBuckets, durable_offset_of, partition_of
 from fluss_lab.server.tablet.damage import log_cut

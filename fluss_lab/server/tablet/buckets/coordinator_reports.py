@@ -13,7 +13,7 @@ from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.gateway import CoordinatorGateway
 from fluss_lab.rpc.message_codec import path_message
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 
 log = logging.getLogger(__name__)
 

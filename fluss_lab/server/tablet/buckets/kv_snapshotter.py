@@ -21,9 +21,9 @@ from fluss_lab.model.names import TableBucket
 from fluss_lab.records.kv_manifest import CompletedSnapshot
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.kv.store_view import KvImage
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.coordinator_reports import KvSnapshotReporter
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluss_lab.failpoints import failpoint
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 
 
 def apply_retention(bucket: Bucket, now_ms: int) -> int:

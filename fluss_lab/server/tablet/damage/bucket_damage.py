@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.errors import ConflictError, CorruptDataError, UnavailableError, UnsupportedError, UntieredRecordsError
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.damage.damaged_ranges import DamagedRange, SoundTail, damaged_ranges
 from fluss_lab.server.tablet.damage.log_cut import GivenUpRange, LogCut
 from fluss_lab.server.tablet.log import recovery_point

@@ -31,10 +31,10 @@ from fluss_lab.server.folder.disk_reserve import DiskReserve
 from fluss_lab.server.kv.kv_store import KvStore
 from fluss_lab.server.kv.row_chunks import KvChunk
 from fluss_lab.server.kv.store_view import KvImage
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_description import damage_response
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.kv_snapshotter import KvSnapshotter
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.buckets.table_registry import RegisteredTable
 from fluss_lab.server.tablet.damage.bucket_damage import (
     BucketDamage,

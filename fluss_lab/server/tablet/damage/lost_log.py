@@ -14,7 +14,7 @@ from typing import Final
 from fluss_lab import files
 from fluss_lab.model.names import TableBucket
 from fluss_lab.server.kv.snapshot_folder import SnapshotFolder
-from fluss_lab.server.tablet.buckets.local_remote_lake import LakeState
+from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.server.tablet.damage.log_cut import GIVEN_UP_FILE
 from fluss_lab.server.tablet.log import recovery_point
 from fluss_lab.server.tablet.log.batch_admission import WriterStates

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fluss_lab.clock import Clock
 from fluss_lab.errors import CorruptDataError, FlussError, NotLeaderError
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.segment_retention import drop_copied
 
 log = logging.getLogger(__name__)

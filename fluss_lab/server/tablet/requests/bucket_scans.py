@@ -26,8 +26,8 @@ from fluss_lab.records.batch import Buffer
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.server.kv.file_changes import SnapshotFiles
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.requests.lookup_rows import check_columns, look_up_bucket
 
 #: Names of the columns that a full scan appends.
@@ -180,7 +180,7 @@ class Scanners:
                 raise InvalidRequestError("close_scanner: expected the scanner's id, found none")
             return self._begin(request)
         if request.close_scanner:
-            self._end(request.scanner_id)
+            self.end(request.scanner_id)
             return Frame(pb.ScanKvResponse(scanner_id=request.scanner_id, has_more_results=False))
         with self._lock:
             session = self._sessions.get(request.scanner_id) or self._finished.get(request.scanner_id)
@@ -220,10 +220,11 @@ class Scanners:
             with session.lock:
                 # What it shows must stay: only what is durable is shown, if the log promises that.
                 bucket.log.settle()
+                failpoint("tablet.scan.before_rows")
                 session.coming = next(batches, None)
                 return self._answer(scanner_id, session, 0)
         except BaseException:
-            self._end(scanner_id)
+            self.end(scanner_id)
             raise
 
     def _answer(self, scanner_id: bytes, session: _Session, call: int) -> Frame[pb.ScanKvResponse]:
@@ -236,7 +237,7 @@ class Scanners:
                     )
             except BaseException:
                 # What comes behind a failure would look like the end.
-                self._end(scanner_id)
+                self.end(scanner_id)
                 raise
             session.last, session.coming, session.call = session.coming, coming, call
             if coming is None:
@@ -278,10 +279,6 @@ class Scanners:
         self._forget(scanner_id)
         return True
 
-    def _end(self, scanner_id: bytes) -> None:
-        with self._lock:
-            self._forget(scanner_id)
-
     def _expire(self) -> None:
         oldest_ms = self._clock.monotonic_ms() - self._ttl_ms
         self._forget_where(lambda session: session.used_ms < oldest_ms)
@@ -297,6 +294,11 @@ class Scanners:
         finished = self._finished.pop(scanner_id, None)
         if finished is not None:
             self._finished_bytes -= finished.kept_bytes
+
+    def end(self, scanner_id: bytes) -> None:
+        """End a scan; one that is not open is ended already."""
+        with self._lock:
+            self._forget(scanner_id)
 
     def expire(self) -> None:
         """End the scans that paused for too long, so that the rows they hold can go."""

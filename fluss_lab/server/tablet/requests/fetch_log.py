@@ -23,8 +23,8 @@ from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
 from fluss_lab.rpc.serving.unread_answers import AnswerMemory
+from fluss_lab.server.tablet.buckets.bucket import Bucket, LakeState
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket, LakeState
 from fluss_lab.server.tablet.log.log_reader import FetchedBatches
 from fluss_lab.server.tablet.log.previous_offsets import VALUE_BYTES
 from fluss_lab.server.tablet.remote.remote_log import RemoteFetch

@@ -21,9 +21,9 @@ from fluss_lab.records.batch import Buffer, decode_rows
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of, partition_id_of
 from fluss_lab.rpc.serving.grpc_server import put_error
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket, key_schema
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.log.payload_validation import check_body
 from fluss_lab.server.tablet.requests.column_projection import check_projection
 

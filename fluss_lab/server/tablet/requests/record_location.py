@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluss_lab.errors import FlussError, OffsetOutOfRangeError
 from fluss_lab.rpc import fluss_api_pb2 as pb
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.log.log_reader import RecordLocation
 
 

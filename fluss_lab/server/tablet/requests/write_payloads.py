@@ -10,8 +10,8 @@ from fluss_lab.records.batch import Buffer, split_headers
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.message_codec import Frame, bucket_of
 from fluss_lab.rpc.serving.grpc_server import put_error
+from fluss_lab.server.tablet.buckets.bucket import Bucket
 from fluss_lab.server.tablet.buckets.bucket_store import BucketStore
-from fluss_lab.server.tablet.buckets.local_remote_lake import Bucket
 from fluss_lab.server.tablet.log.log_segments import LogAppendInfo
 from fluss_lab.server.tablet.log.payload_validation import check_payload
 

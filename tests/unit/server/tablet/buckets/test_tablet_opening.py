@@ -7,8 +7,8 @@ import pytest
 from fluss_lab.errors import NotLeaderError
 from fluss_lab.model.names import TableBucket
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.server.tablet.buckets.bucket import LakeState
 from fluss_lab.server.tablet.buckets.kv_bucket import KvBucket
-from fluss_lab.server.tablet.buckets.local_remote_lake import LakeState
 from fluss_lab.testing import wait_until
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, upserts
 

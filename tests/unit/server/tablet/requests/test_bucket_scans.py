@@ -1,13 +1,21 @@
 """Scans of a bucket's live rows: one moment, call by call."""
 
+import threading
+
 import pytest
 
+from fluss_lab import failpoints
 from fluss_lab.errors import (
     InvalidRequestError,
     NotFoundError,
+    RequestTimeoutError,
     ResourceExhaustedError,
 )
 from fluss_lab.rpc import fluss_api_pb2 as pb
+from fluss_lab.rpc.channel import Channel
+from fluss_lab.rpc.serving.grpc_server import Server
+from fluss_lab.server.process.listener import serve_tablet
+from fluss_lab.testing.mock_clock import wait_until
 from tests.unit.server.tablet.kv_kit import TABLE_ID, KvTablet, Model, upserts
 
 # -- full scans --------------------------------------------------------------------------------------------------------
@@ -133,6 +141,30 @@ def test_scans_left_unread_make_room_for_others_and_those_in_use_do_not(tmp_path
     tablet.scan_call(scanner_id=used, call_seq_id=2)
     with pytest.raises(ResourceExhaustedError):
         tablet.begin_scan()
+
+
+def test_a_scan_whose_caller_has_left_before_it_began_takes_no_place(tablet):
+    """Seen: a begin that was interrupted, or timed out and was repeated, left its scan on the server for a minute."""
+    tablet.put(upserts(0, 2000))
+    server = Server("127.0.0.1", 0, "secret", threads=2, request_bytes_max=1 << 20)
+    serve_tablet(server, tablet.service, {})
+    server.start()
+    channel = Channel(server.host, server.port, "secret", call_timeout_s=0.5)
+    has_left = threading.Event()
+    failpoints.arm("tablet.scan.before_rows", lambda: has_left.wait(30))
+    wanted = pb.PbScanReqForBucket(table_id=TABLE_ID, bucket_id=0)
+    request = pb.ScanKvRequest(bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=8192)
+    try:
+        with pytest.raises(RequestTimeoutError):
+            channel.tablet_server().scan_kv(request)
+        assert len(tablet.service._scanners) == 1
+        has_left.set()
+        wait_until(lambda: len(tablet.service._scanners) == 0)
+        channel.tablet_server().scan_kv(request)
+        assert len(tablet.service._scanners) == 1
+    finally:
+        channel.close()
+        server.stop(0)
 
 
 def test_scans_that_were_read_to_their_end_take_no_place(tmp_path):
