@@ -204,7 +204,7 @@ DISK_ROOM = (
     ),
     Mutant(
         "discovery_file_of_another_lab_written", "P13", "fluss_lab/server/process/server_node.py",
-        "if self._is_public and not is_elsewhere and not",
+        "if self._is_public and self.folder_trouble is None and not",
         "if self._is_public and not",
         _OTHER_LAB,
     ),

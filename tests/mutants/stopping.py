@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+IN_NODE_HOST = "tests/unit/server/process/test_node_host.py"
 IN_LAB_LIFETIME = "tests/unit/workbench/test_lab_lifetime.py"
 INTERRUPTS = "fluss_lab/interrupts.py"
 WORK_POOL = "fluss_lab/work_pool.py"
@@ -168,6 +169,18 @@ STOPPING = (
         "                if error.has_changed or not left",
         "                if not left",
         ("tests/unit/tiering/maintenance/test_manual_maintenance.py::test_what_was_committed_before_the_restart_stays_and_is_reported",),
+    ),
+    Mutant(
+        "servers_without_a_folder_stay", "P12", "fluss_lab/server/process/node_host.py",
+        "            if now_s - since_s >= abandoned_max_s:\n",
+        "            if now_s < since_s:\n",
+        (f"{IN_NODE_HOST}::test_a_server_whose_folder_is_gone_ends_with_all_its_processes",),
+    ),
+    Mutant(
+        "attached_labs_lose_their_server_with_the_folder", "P12", "fluss_lab/server/process/server_node.py",
+        "describe_cluster(pb.DescribeClusterRequest()).attached == 0",
+        "describe_cluster(pb.DescribeClusterRequest()).attached >= 0",
+        (f"{IN_NODE_HOST}::test_a_server_with_an_attached_lab_stays_until_its_folder_is_back",),
     ),
     Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/cards/table_card.py",

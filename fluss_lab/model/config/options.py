@@ -258,6 +258,12 @@ SCANNER_TTL_CROWDED: Final = duration(
     "how long a full scan may pause while another one waits for its place",
     minimum=10,
 )
+FOLDER_GONE_TIMEOUT: Final = duration(
+    "server.folder-gone-timeout",
+    "1min",
+    "how long a server goes on that nobody is attached to and whose folder is no longer at its path",
+    minimum=100,
+)
 LOOKUP_KEYS_MAX: Final = integer("server.lookup-keys-max", 100_000, "keys of one lookup call", minimum=1)
 AUTO_PARTITION_INTERVAL: Final = duration(
     "auto-partition.check.interval", "1min", "how often automatic partitions are looked after", minimum=10
@@ -292,7 +298,7 @@ CLUSTER_OPTIONS: Final[dict[str, Option[Any]]] = {
         TIERING_ROUNDS_KEPT,
         UNREAD_SIZE_MAX, CONNECTION_UNREAD_SIZE_MAX, HANDSHAKE_TIMEOUT, CLIENT_TIMEOUT,
         REMOTE_DATA_DIR, *REMOTE_S3_OPTIONS, REMOTE_LOG_INTERVAL, KV_SNAPSHOT_INTERVAL, KV_SNAPSHOTS_RETAINED, KV_ROWS_MEMORY_MAX, SCANNERS_MAX,
-        SCANNER_TTL, SCANNER_TTL_CROWDED,
+        SCANNER_TTL, SCANNER_TTL_CROWDED, FOLDER_GONE_TIMEOUT,
         LOOKUP_KEYS_MAX, AUTO_PARTITION_INTERVAL, SESSION_TIMEOUT, TABLET_SERVERS, SERVER_HOST, SERVER_PORT, TLS_CERTIFICATE, TLS_KEY, METRICS_PORT,
     )
 }  # fmt: skip

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from fluss_lab.clock import Clock
 from fluss_lab.model.config.lake_options import lake_format
+from fluss_lab.model.config.options import FOLDER_GONE_TIMEOUT
 from fluss_lab.rpc.serving.grpc_server import as_fluss_error
 from fluss_lab.server.folder.lab_folder import make_lab_folder
 from fluss_lab.server.folder.read_only_lab import make_home
@@ -25,6 +29,8 @@ from fluss_lab.server.process.tablet_launch import Launcher, LocalTablets
 from fluss_lab.server.server_options import check_server_options, resolve_server_options, with_lake
 
 log = logging.getLogger(__name__)
+#: Between two looks whether the folder is at its path.
+_LOOK_INTERVAL_S: Final = 5.0
 
 
 def make_node(
@@ -118,6 +124,21 @@ def run_server(
             flush=True,
         )
     with periodic_memory_release():
-        node.wait()
+        _await_stop(node, FOLDER_GONE_TIMEOUT.of(options) / 1000)
         node.stop()
     return 0
+
+
+def _await_stop(node: ServerNode, abandoned_max_s: float) -> None:
+    """Wait until a stop is requested, or the server was abandoned for so long: no `fluss-lab down` finds it.
+
+    PostgreSQL's server ends in the same way where its ``postmaster.pid`` is gone.
+    """
+    since_s = math.inf
+    while not node.wait(min(_LOOK_INTERVAL_S, abandoned_max_s)):
+        with suppress(OSError):  # whether the folder is there is not known
+            now_s = time.monotonic()
+            since_s = min(since_s, now_s) if node.is_abandoned else math.inf
+            if now_s - since_s >= abandoned_max_s:
+                log.error("event=folder_gone folder=%s", node.folder)
+                return

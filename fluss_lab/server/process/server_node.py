@@ -17,6 +17,7 @@ from fluss_lab.failpoints import failpoint
 from fluss_lab.model.config.lake_options import FORMAT_KEY
 from fluss_lab.model.config.options import SERVER_ATTACHED_MAX
 from fluss_lab.periodic_work import Ticker
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.access import token as tokens
 from fluss_lab.rpc.access.tls import Trust
 from fluss_lab.rpc.rpc_methods import COORDINATOR
@@ -229,8 +230,7 @@ class ServerNode:
     def _publish(self) -> None:
         """Write the discovery file, between the end of the start and the beginning of the stop; never into another lab's folder."""
         with self._publishing:
-            is_elsewhere = self._coordinator is not None and self._coordinator.store.reserve.folder_trouble is not None
-            if self._is_public and not is_elsewhere and not self._stop_requested.is_set():
+            if self._is_public and self.folder_trouble is None and not self._stop_requested.is_set():
                 discovery.write(self.folder, self._entry(), *self.tablets.entries(), ephemeral=self.ephemeral)
 
     def _republish(self) -> None:
@@ -254,6 +254,18 @@ class ServerNode:
             RESIDENT_ID if "tablet" in roles else discovery.NO_TABLET, discovery.process_start_ticks(os.getpid()),
             self.trust,
         )  # fmt: skip
+
+    @property
+    def folder_trouble(self) -> str | None:
+        """Return why the folder at the path is not the one that is served, and what to do; None: it is, or serving has not begun."""
+        return None if self._coordinator is None else self._coordinator.store.reserve.folder_trouble
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether nobody is attached, and nobody finds it: its folder is no longer at the path."""
+        if self._coordinator is None or self.folder_trouble is None:
+            return False
+        return self._coordinator.describe_cluster(pb.DescribeClusterRequest()).attached == 0
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until a stop is requested; return False when the time is up first. Then call `stop`."""
