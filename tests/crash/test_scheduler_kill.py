@@ -1,4 +1,4 @@
-"""The scheduler over two days of a moved clock, killed anywhere: each due run happened once, or is recorded as missed."""
+"""The scheduler over thirty hours of a moved clock, with a change of the zone in them, killed anywhere: each due run happened once, or is recorded as missed."""
 
 import os
 import random
@@ -26,7 +26,7 @@ from tests.unit.jobs.job_kit import make_job, write_notebook
 
 ROOT = Path(__file__).parents[2]
 MINUTE = 60_000
-DAYS_2 = 2 * 24 * 60 * MINUTE
+HOURS_30 = 30 * 60 * MINUTE
 ZONE = "Europe/Berlin"
 POINTS = (
     "jobs.due.planned", "jobs.due.decided", "jobs.run.started", "jobs.run.recorded", "jobs.run.ended", "jobs.run.settled",
@@ -148,7 +148,7 @@ def test_every_due_run_happened_once_or_is_recorded_as_missed(tmp_path, start, s
     scene = Scene(tmp_path, start_ms, seed)
     try:
         scene.start()
-        while scene.now_ms < start_ms + DAYS_2:
+        while scene.now_ms < start_ms + HOURS_30:
             scene.go_on()
         # Without points now: until everything is at rest, retries included.
         scene.kill() if scene.is_alive() else scene.await_end()
@@ -159,7 +159,7 @@ def test_every_due_run_happened_once_or_is_recorded_as_missed(tmp_path, start, s
     finally:
         scene.close()
     check(scene, start_ms)
-    assert sum(scene.kills.values()) > 15
+    assert sum(scene.kills.values()) > 10
     assert min(scene.kills["anywhere"], scene.kills["at a point"]) > 3
 
 
