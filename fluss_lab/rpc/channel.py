@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
@@ -20,7 +21,7 @@ from fluss_lab.rpc.access import token
 from fluss_lab.rpc.access.tls import Trust, target
 from fluss_lab.rpc.gateway import CoordinatorGateway, TabletServerGateway
 from fluss_lab.rpc.grpc_module import grpc
-from fluss_lab.rpc.rpc_methods import CALL_TIMEOUT_S, COORDINATOR, TABLET_SERVER, Method, method_of
+from fluss_lab.rpc.rpc_methods import CALL_TIMEOUT_S, COORDINATOR, DDL, TABLET_SERVER, Method, method_of
 
 #: Short calls use gRPC's fastest form for so long, which an interrupt cannot cancel: they take less than a millisecond, and
 #: the other form a twentieth more. They may be sent twice.
@@ -29,6 +30,11 @@ _BRIEF: Final = frozenset({
     "describe_buckets", "get_lake_snapshot", "get_table_info", "get_table_schema", "init_writer",
     "list_offsets", "list_partition_infos", "lookup", "metadata",
 })  # fmt: skip
+
+#: An interrupt lets a change of a table go on for so long, which mostly ends it: else it may be done after what is called next. A second
+#: interrupt does not.
+_SETTLE_S: Final = 2.0
+_SETTLE_INTERVAL_S: Final = 0.02
 
 #: How long a server may take to greet a new connection: on a machine under load seconds. (gRPC calls it the least time
 #: between attempts, but waits no longer for the greeting; the pause after a refused attempt is the initial one.)
@@ -123,6 +129,7 @@ class Channel:
             method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
         )
         what, is_brief = f"{method.name} at {self.address}", method.name in _BRIEF
+        settle_s = _SETTLE_S if method.name in DDL else 0.0
 
         def invoke(request: Any) -> Any:
             with Held() as held:
@@ -137,7 +144,8 @@ class Channel:
                             if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                                 raise
                             held.deliver()
-                    return _answer(held, cancellable(request, timeout=timeout_s, metadata=self._metadata))
+                    held.deliver()
+                    return _answer(held, cancellable(request, timeout=timeout_s, metadata=self._metadata), settle_s)
                 except grpc.RpcError as failure:
                     held.deliver()  # if that is what cancelled it
                     raise error_status.error_of(failure, what) from None
@@ -171,11 +179,22 @@ class Channel:
         return invoke
 
 
-def _answer(held: Held, stream: Any) -> Any:
-    """Return the one answer of a call; an interrupt cancels it."""
+def _answer(held: Held, stream: Any, settle_s: float) -> Any:
+    """Return the one answer of a call; an interrupt cancels it, the first one after a time."""
     answers: list[Any] = []
-    # Cancelling takes gRPC's locks, of which this thread may hold one when the interrupt comes.
-    held.wait(lambda: answers.extend(stream), lambda: _thread.start_new_thread(stream.cancel, ()))
+    delays_s = [settle_s]
+
+    def cancel(delay_s: float) -> None:
+        until_s = time.monotonic() + delay_s
+        while not answers and time.monotonic() < until_s:
+            time.sleep(_SETTLE_INTERVAL_S)
+        stream.cancel()
+
+    def wake() -> None:
+        # Cancelling takes gRPC's locks, of which this thread may hold one when the interrupt comes.
+        _thread.start_new_thread(cancel, (delays_s.pop() if delays_s else 0.0,))
+
+    held.wait(lambda: answers.extend(stream), wake)
     if not answers:  # interrupted before anything was awaited
         stream.cancel()
         held.deliver()

@@ -26,6 +26,8 @@ CALL_TIMEOUT_S: Final = 30.0
 #: A DDL call writes to the lake's catalog, which may be far.
 DDL_TIMEOUT_S: Final = 120.0
 _DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
+#: What changes databases, tables and partitions.
+DDL: Final = _DDL | {"create_database", "create_partition"}
 #: Room above a long poll's own wait.
 POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.

@@ -183,6 +183,18 @@ STOPPING = (
         (f"{IN_NODE_HOST}::test_a_server_with_an_attached_lab_stays_until_its_folder_is_back",),
     ),
     Mutant(
+        "interrupted_changes_are_done_later", "P12", CHANNEL,
+        "_SETTLE_S if method.name in DDL else 0.0",
+        "0.0",
+        ("tests/unit/rpc/test_channel.py::test_a_change_that_is_interrupted_is_done_and_a_second_interrupt_leaves_it",),
+    ),
+    Mutant(
+        "a_second_interrupt_waits_too", "P12", CHANNEL,
+        "delays_s.pop() if delays_s else 0.0",
+        "settle_s",
+        ("tests/unit/rpc/test_channel.py::test_a_change_that_is_interrupted_is_done_and_a_second_interrupt_leaves_it",),
+    ),
+    Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/cards/table_card.py",
         "    except Exception as error:  # what is shown must not fail\n",
         "    except ValueError as error:\n",

@@ -12,8 +12,11 @@ import grpc
 import pytest
 
 from fluss_lab.errors import ServerUnavailableError, UnsupportedError
+from fluss_lab.rpc import channel as channels
 from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.rpc.channel import Channel
+from fluss_lab.rpc.rpc_methods import COORDINATOR, methods_of
+from fluss_lab.rpc.serving.grpc_server import Server
 
 TIMEOUT_S = 20.0
 
@@ -41,6 +44,41 @@ def test_a_short_question_to_a_server_that_does_not_answer_ends_soon_when_it_is_
             channel.close()
             is_over.set()
             interrupting.join(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_a_change_that_is_interrupted_is_done_and_a_second_interrupt_leaves_it(monkeypatch, interrupts):
+    """Seen: a table that was about to be made when its cell was stopped was made after the cell that ran next had looked for it."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def create(_servicer, _request):
+        for number in range(interrupts):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            may_end.wait(TIMEOUT_S if number else 0.3)
+        has_ended.set()
+        return pb.CreateTableResponse()
+
+    monkeypatch.setattr(channels, "_SETTLE_S", TIMEOUT_S)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    servicer = type("Servicer", (), {**dict.fromkeys(methods_of(COORDINATOR)), "create_table": create})()
+    server = Server("127.0.0.1", 0, "secret", threads=1, request_bytes_max=1 << 16)
+    server.add(COORDINATOR, servicer)
+    server.start()
+    channel = Channel(server.host, server.port, "secret")
+    request = pb.CreateTableRequest(
+        table_path=pb.PbTablePath(database_name="d", table_name="t"), table_json=b"", ignore_if_exists=False
+    )
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            channel.coordinator().create_table(request)
+        assert has_ended.is_set() is (interrupts == 1)
+        assert time.monotonic() - began_s < TIMEOUT_S / 2
+    finally:
+        signal.signal(signal.SIGINT, before)
+        may_end.set()
+        channel.close()
+        server.stop(0)
 
 
 def test_a_call_that_was_not_made_before_fails_as_any_other_when_the_connection_is_closed():
