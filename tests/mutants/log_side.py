@@ -72,6 +72,12 @@ LOG_SIDE = (
         (f"{IN_LAKE_LOG}::test_a_time_is_looked_for_in_the_snapshot_that_took_the_place_of_an_expired_one",),
     ),
     Mutant(
+        "address_kept_behind_the_last_attempt", "P11", "fluss_lab/client/cluster/cluster_client.py",
+        "                self._address = None\n                tries.wait_after(failure, str(used or \"an unknown address\"))\n",
+        "                tries.wait_after(failure, str(used or \"an unknown address\"))\n                self._address = None\n",
+        ("tests/unit/client/test_connection.py::test_single_attempts_find_a_server_that_came_back_elsewhere",),
+    ),
+    Mutant(
         "scanner_spins_on_an_expired_snapshot", "P8", FETCHER,
         "if fetched.lake is None or fetched.lake.snapshot_id != position.lake_gone:",
         "if fetched.lake is None or fetched.lake:",

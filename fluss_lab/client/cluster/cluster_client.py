@@ -429,8 +429,9 @@ class ClusterClient(Closing):
                 failure = (
                     error if isinstance(error, FlussError) else ServerUnavailableError(f"no server is known: {error}")
                 )
-                tries.wait_after(failure, str(used or "an unknown address"))
+                # At once: whoever makes single attempts (a scanner's threads) would else never find a server that moved.
                 self._address = None
+                tries.wait_after(failure, str(used or "an unknown address"))
 
     def _locate_again(self) -> ServerAddress:
         self._address = None

@@ -24,6 +24,7 @@ from fluss_lab.errors import (
     UnsupportedError,
 )
 from fluss_lab.model import OffsetSpec, TableBucket, TablePath
+from fluss_lab.rpc import fluss_api_pb2 as pb
 from fluss_lab.testing import EmbeddedCluster
 
 
@@ -88,6 +89,14 @@ def test_a_server_that_came_back_elsewhere_is_found(shared_cluster):
     places = [ServerAddress("127.0.0.1", free_port(), "t"), shared_cluster.address]
     with Connection(lambda: places.pop(0)) as connection:
         assert isinstance(connection.admin().databases(), list)
+
+
+def test_single_attempts_find_a_server_that_came_back_elsewhere(shared_cluster):
+    places = [ServerAddress("127.0.0.1", free_port(), "t"), shared_cluster.address]
+    with Connection(lambda: places.pop(0)) as connection:
+        with pytest.raises(ServerUnavailableError):
+            connection.coordinator(connection.attempts("once", 0)).list_databases(pb.ListDatabasesRequest())
+        assert connection.coordinator(connection.attempts("once", 0)).list_databases(pb.ListDatabasesRequest())
 
 
 def test_a_wrong_token_is_reported_at_once(shared_cluster):

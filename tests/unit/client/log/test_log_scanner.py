@@ -340,3 +340,24 @@ def test_a_schema_that_cannot_be_had_for_a_while_stops_nothing():
                 except ServerUnavailableError:
                     continue
             assert found == [1, 2]
+
+
+def test_a_scanner_that_is_alone_finds_a_server_that_came_back_elsewhere():
+    """Nobody else's call, made again and again, has the address looked up for it."""
+    path = TablePath("db", "t")
+    with (
+        EmbeddedCluster(lake=False) as cluster,
+        Connection(lambda: cluster.address) as other,
+        Connection(lambda: cluster.address) as mine,
+    ):
+        other.admin().create_database("db")
+        info = other.admin().create_table(path, make_descriptor({"id": "bigint"}, buckets=1))
+        with mine.log_scanner(path) as scanner:
+            scanner.subscribe(0, 0)
+            append(other, info, [{"id": 1}])
+            assert read(scanner, 1)
+            before = cluster.address.port
+            cluster.restart()
+            assert cluster.address.port != before
+            append(other, info, [{"id": 2}])
+            assert read(scanner, 1) == {(None, 0): [{"id": 2}]}
