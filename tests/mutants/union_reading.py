@@ -10,6 +10,8 @@ LIVE_ROWS = "fluss_lab/read/union/pk_undo.py"
 TAILS_AHEAD = "fluss_lab/read/union/tails_ahead.py"
 TAKING = "fluss_lab/read/moment/as_of.py"
 PLAN = "fluss_lab/read/union/read_plan.py"
+COLUMNS = "fluss_lab/read/union/read_columns.py"
+IN_COLUMNS = "tests/unit/read/union/test_read_columns.py"
 IN_KEYED = "tests/unit/read/union/test_keyed_boundaries.py"
 IN_WHOLE = "tests/unit/read/union/test_whole_files.py"
 IN_TAILS_AHEAD = "tests/unit/read/union/test_tails_ahead.py"
@@ -30,6 +32,22 @@ UNION_READING = (
         (
             "tests/unit/read/union/test_read_plan.py::test_a_limit_counts_rows_and_not_those_that_others_deleted_in_the_lake",
         ),
+    ),
+    Mutant(
+        "large_rows_joined_beyond_what_a_column_takes",
+        "P11",
+        COLUMNS,
+        "if count == rows_max or size >= BATCH_BYTES:",
+        "if count == rows_max:",
+        (f"{IN_COLUMNS}::test_large_rows_come_in_batches_of_as_many_bytes",),
+    ),
+    Mutant(
+        "large_records_joined_by_their_number",
+        "P14",
+        COLUMNS,
+        "if count >= enough or size >= GATHERED_BYTES:",
+        "if count >= enough:",
+        (f"{IN_COLUMNS}::test_records_are_joined_up_to_so_many_bytes",),
     ),
     Mutant(
         "rows_that_the_log_ended_read_from_the_lake",

@@ -108,7 +108,7 @@ class Changelog(TableRead):
     # -- records ------------------------------------------------------------------------------------------------------
 
     def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the records as they are read, in batches of up to `rows_max`; memory stays bounded.
+        """Yield the records as they are read, in batches of up to `rows_max`, and of about 64 MB; memory stays bounded.
 
         Raises:
             OffsetOutOfRangeError: Records of the range are held nowhere any more.

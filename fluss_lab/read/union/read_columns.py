@@ -24,8 +24,11 @@ TIMESTAMP: Final = "__timestamp"
 
 #: Rows of a batch that a reader is given: big enough for vectorised work, small enough to hold many.
 BATCH_ROWS: Final = 65_536
-#: Records that are worth the work on a batch, some 100 microseconds.
+#: And bytes: of large rows it has fewer. What is joined stays far below the 2 GB of a column of texts or bytes.
+BATCH_BYTES: Final = 64 * 1024 * 1024
+#: Records that are worth the work on a batch, some 100 microseconds; and bytes of them.
 GATHERED_ROWS: Final = 4_096
+GATHERED_BYTES: Final = 4 * 1024 * 1024
 _UNBOUNDED_BITS: Final = 1 << 20
 
 
@@ -174,13 +177,14 @@ def coalesce(runs: Iterable[LogRecords], limit: int | None = None) -> Iterator[L
     """
     enough = GATHERED_ROWS if limit is None else min(max(1, limit), GATHERED_ROWS)
     held: list[LogRecords] = []
-    count = 0
+    count = size = 0
     for records in runs:
         held.append(records)
         count += len(records)
-        if count >= enough:
+        size += records.rows.nbytes
+        if count >= enough or size >= GATHERED_BYTES:
             yield held[0] if len(held) == 1 else concat_records(held)
-            held, count = [], 0
+            held, count, size = [], 0, 0
     if held:
         yield held[0] if len(held) == 1 else concat_records(held)
 
@@ -198,21 +202,25 @@ def moments(millis: pa.Int64Array) -> pa.Array:
 def rebatch(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of `rows_max`, the last of fewer. Holds at most that and one input batch."""
+    """Yield the same rows in batches of `rows_max`, the last of fewer, and those that have `BATCH_BYTES` with fewer.
+
+    Holds at most that and one input batch.
+    """
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         at = 0
         while at < batch.num_rows:
             piece = batch.slice(at, rows_max - count)
             at += piece.num_rows
             count += piece.num_rows
+            size += piece.nbytes
             held.append(piece)
-            if count == rows_max:
-                yield _join(held, schema)
-                held, count = [], 0
+            if count == rows_max or size >= BATCH_BYTES:
+                yield from _join(held, schema)
+                held, count, size = [], 0, 0
     if held:
-        yield _join(held, schema)
+        yield from _join(held, schema)
 
 
 def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -227,8 +235,9 @@ def limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         yield piece
 
 
-def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows as one batch; as several where a column has more than the 2 GB that one array takes."""
     if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    return table.to_batches()[0]
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return joined

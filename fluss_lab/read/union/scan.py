@@ -71,7 +71,7 @@ class Scan(TableRead):
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def to_batches(self, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as they are read, in batches of up to `rows_max`.
+        """Yield the rows as they are read, in batches of up to `rows_max`, and of about 64 MB.
 
         Memory stays bounded by some hundred MB however large the table is.
 
