@@ -99,7 +99,7 @@ def _usage_text(error: click.ClickException) -> str:
 def _error_text(error: Exception) -> str:
     """Return what a person is to know of an error: of others than the house's and the system's its kind too."""
     if isinstance(error, FlussError | OSError):
-        return str(error)
+        return "; ".join([str(error), *getattr(error, "__notes__", ())])
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
         from fluss_lab.spark.session.spark_errors import spark_message
 

@@ -214,6 +214,8 @@ def history(folder: Path, name: str | None, limit: int, is_json: bool) -> None:
 @folder_option
 def print_log(folder: Path, run_id: str, follow: bool) -> None:
     """Print the log of RUN."""
+    from fluss_lab.jobs.run_handle import read_log
+
     opened = _open_jobs(folder)
     found = opened.find_run(run_id)
     shown = 0
@@ -222,12 +224,9 @@ def print_log(folder: Path, run_id: str, follow: bool) -> None:
         if follow:
             opened.history(limit=1)  # records runs whose process is gone as ended
         has_ended = found.state not in {"queued", "running"}
-        if found.log_file.exists():
-            with found.log_file.open("rb") as file:
-                file.seek(shown)
-                said = file.read()
-            shown += len(said)
-            click.echo(decoder.decode(said, final=has_ended or not follow), nl=False)
+        said = read_log(found, shown)
+        shown += len(said)
+        click.echo(decoder.decode(said, final=has_ended or not follow), nl=False)
         if has_ended or not follow:
             return
         time.sleep(_FOLLOW_INTERVAL_S)

@@ -55,6 +55,14 @@ _PASSING: Final = (
     "SQLITE_READONLY",
     "SQLITE_PERM",
 )
+#: What is done about some of them.
+_ACCESS: Final = "mend owner and mode of the file and the folders above it, or the disk"
+_TODOS: Final = {
+    "SQLITE_READONLY": "make the lab's folder writable",
+    "SQLITE_FULL": "make room on its disk",
+    "SQLITE_CANTOPEN": _ACCESS,
+    "SQLITE_PERM": _ACCESS,
+}
 _REMEDY: Final = "restore it from a backup, or remove it: jobs and history are lost then, no table is"
 
 
@@ -102,7 +110,7 @@ class JobStore:
         Raises:
             AlreadyExistsError: There is one of that name, and it is not to be replaced.
         """
-        with self._write() as db:
+        with self._write(makes_file=True) as db:
             present = _job(db, job.name)
             if present is not None and not replaces:
                 raise AlreadyExistsError(
@@ -179,25 +187,25 @@ class JobStore:
 
     def add_run(self, run: RunRecord) -> None:
         """Enter a run."""
-        with self._write() as db:
+        with self._write(makes_file=True) as db:
             _put_run(db, run)
 
     def change_run(self, run_id: str, **changes: Any) -> RunRecord | None:
         """Change a run that has not ended; return it as it is now, None when it has ended or is gone."""
-        with self._write() as db:
-            run = _pending_run(db, run_id)
-            if run is None:
+        with self._pending(run_id) as found:
+            if found is None:
                 return None
+            db, run = found
             changed = replace(run, **changes)
             _put_run(db, changed)
             return changed
 
     def cancel_run(self, run_id: str, now_ms: int) -> RunRecord | None:
         """Have a run end; return it as it is now, None when it has ended or is gone. A queued one ends here, and never begins."""
-        with self._write() as db:
-            run = _pending_run(db, run_id)
-            if run is None:
+        with self._pending(run_id) as found:
+            if found is None:
                 return None
+            db, run = found
             changed = replace(run, is_cancelled=True)
             if run.state == "queued":
                 changed = replace(changed, state="cancelled", error="cancelled", ended_ms=now_ms)
@@ -215,10 +223,10 @@ class JobStore:
         Returns:
             The run as it is now; None when it has ended already or is gone.
         """
-        with self._write() as db:
-            run = _pending_run(db, run_id)
-            if run is None:
+        with self._pending(run_id) as found:
+            if found is None:
                 return None
+            db, run = found
             ended = replace(run, **changes)
             job = None if run.is_by_hand else _job_of_run(db, run)
             retry = plan_retry(ended, job) if can_pass else None
@@ -270,17 +278,45 @@ class JobStore:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
+    def is_there(self) -> bool:
+        """Return whether there is such a file, whatever it is.
+
+        Raises:
+            StorageError: That cannot be seen.
+        """
+        try:
+            self.path.lstat()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: the jobs cannot be read or stored now: {error.strerror}; {_ACCESS}"
+            ) from error
+        return True
+
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection | None]:
-        if not self.path.exists():
+        if not self.is_there():
             yield None
             return
         with self._opened() as db:
             yield db
 
     @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        if not self.path.exists():
+    def _pending(self, run_id: str) -> Iterator[tuple[sqlite3.Connection, RunRecord] | None]:
+        """Yield a run that has not ended, to be changed; None: it has ended, or is gone, perhaps with the file."""
+        if not self.is_there():
+            yield None
+            return
+        with self._write() as db:
+            run = _pending_run(db, run_id)
+            yield None if run is None else (db, run)
+
+    @contextmanager
+    def _write(self, *, makes_file: bool = False) -> Iterator[sqlite3.Connection]:
+        if not self.is_there():
+            if not makes_file:  # in a lab that was removed meanwhile nothing is made anew
+                raise NotFoundError(f"{self.path}: removed meanwhile, with all jobs and runs that it had")
             self._make()
         with self._opened() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -323,7 +359,7 @@ class JobStore:
                     f"{self.path}: a due time was to be entered twice ({error}); nothing was entered"
                 ) from error
             if name.startswith(_PASSING):
-                todo = "; make the lab's folder writable" if name.startswith("SQLITE_READONLY") else ""
+                todo = next((f"; {todo}" for known, todo in _TODOS.items() if name.startswith(known)), "")
                 raise StorageError(f"{self.path}: the jobs cannot be read or stored now: {error}{todo}") from error
             raise CorruptDataError(f"{self.path}: damaged ({error}); {_REMEDY}") from error
 

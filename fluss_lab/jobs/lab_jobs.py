@@ -356,7 +356,8 @@ class Jobs:
             execution.record_later()
             run = Run(self, execution.record)
             error.add_note(
-                f"run {run.id} itself {execution.end_state}, which is recorded as soon as jobs can be stored: see {run.output}"
+                f"run {run.id} itself {execution.end_text}; this process, while it lives, records that as soon as jobs can be stored: see "
+                f"{run.output}"
             )
             raise
         except BaseException:

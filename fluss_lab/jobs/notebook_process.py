@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from fluss_lab.errors import InvalidRequestError
+from fluss_lab.errors import InvalidRequestError, StorageError
+from fluss_lab.files import write_atomic
 from fluss_lab.jobs.output_limit import OutputLimit, join_streams, without_emptied
 from fluss_lab.jobs.run_processes import kill_run
 from fluss_lab.jobs.run_record import SUMMARY_LENGTH_MAX, SUMMARY_MIME
@@ -114,8 +115,10 @@ def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dic
     import_papermill()
     import papermill
     from papermill.engines import papermill_engines
+    from papermill.iorw import papermill_io
 
     papermill_engines.register(_ENGINE, _engine(task, reports, redactor))
+    papermill_io.register(task["output"], _OutputFile())
     with kernel_sockets() as config:
         executed = papermill.execute_notebook(
             _literal(task["source"]),
@@ -133,6 +136,28 @@ def _execute(task: dict[str, Any], reports: _Reports, redactor: Redactor) -> dic
             config=config,
         )
     return summary_of(executed)
+
+
+class _OutputFile:
+    """Saves the executed notebook at once, for papermill, which writes over it: a full disk and an end in the middle cut it off."""
+
+    def write(self, text: str, path: str) -> None:
+        """Save the notebook.
+
+        Raises:
+            StorageError: It cannot be written; what was saved before is there still.
+        """
+        try:
+            write_atomic(Path(path), text.encode(), durable=False)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: the output cannot be saved: {error.strerror or error}; it is as it was saved before: make room on its disk, or "
+                "mend its folder"
+            ) from error
+
+    def pretty_path(self, path: str) -> str:
+        """Return the path for papermill's own messages."""
+        return path
 
 
 def _literal(path: str) -> str:
@@ -309,6 +334,8 @@ def failure_of(error: Exception, begun: tuple[int, int] | None, answered: str = 
     if isinstance(error, DeadKernelError):
         number, place = (None, "") if begun is None else (begun[0], f", in cell {begun[0]} of {begun[1]}")
         return number, f"the kernel ended: killed, out of memory, or crashed{place}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return None, f"{error.filename}: {error.strerror}; until a run ends its folders must stay, and can be written"
     return None, f"{type(error).__name__}: {error}"
 
 

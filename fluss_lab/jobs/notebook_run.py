@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
@@ -23,6 +23,7 @@ from fluss_lab.errors import StorageError
 from fluss_lab.files import make_folder
 from fluss_lab.jobs.notebook_library import Notebook
 from fluss_lab.jobs.run_environment import run_environment
+from fluss_lab.jobs.run_log import RunLog, create_file
 from fluss_lab.jobs.run_processes import exceeds_memory, kill_run
 from fluss_lab.jobs.run_record import RunTask, check_job_name
 from fluss_lab.jobs.run_secrets import Redactor, check_parameters_hold_none, option_secrets, secret_values
@@ -32,13 +33,12 @@ from fluss_lab.server.process.discovery import TOKEN_FILE
 
 #: Runs the notebook's process.
 NOTEBOOK_COMMAND: Final = (sys.executable, "-m", "fluss_lab.jobs.notebook_process")
-#: A cell that prints for ever fills no disk.
-LOG_BYTES_MAX: Final = 32 << 20
 SCRATCH_PREFIX: Final = "fluss-run-"
 #: Between two looks at how much memory a run holds: it can be filled by some 1 GB meanwhile.
 MEMORY_INTERVAL_S: Final = 0.25
 #: After the process has ended, its pipes may be kept open by processes that it left: they are killed.
 _DRAIN_TIMEOUT_S: Final = 5.0
+_FOLDERS_TODO: Final = "expected folders that you can write, on a disk with room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +156,27 @@ class NotebookRun:
                 make_folder(folder)
             self._remove_leavings()
             self._make_scratch()
-            with _create_file(self.place.output) as output:
-                output.write(self._notebook.text)
-            self._log = _create_file(self.place.log)
+            with create_file(self.place.output) as output:
+                output.write(self._notebook.text.encode())
+            self._log = RunLog(self.place.log)
         except OSError as error:
             with suppress(OSError):  # a notebook that is cut off is no output
                 self._remove_leavings()
-            raise StorageError(f"{self.place.output.parent}: the run cannot begin: {error}") from error
+            raise StorageError(f"{self.place.output.parent}: the run cannot begin: {error}; {_FOLDERS_TODO}") from error
         reader, writer = os.pipe()
         self._writer = writer
         try:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=self._environment | {"TMPDIR": str(self.scratch)}, cwd=self.place.work, start_new_session=True,
+                env=self._environment | {"TMPDIR": str(self.scratch)}, cwd=str(self.place.work), start_new_session=True,
                 pass_fds=(writer,), umask=0o077,
             )  # fmt: skip
         except OSError as error:
             os.close(reader)
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            raise StorageError(f"run {self.id}: its process cannot be started: {error}") from error
+            self._log.close()
+            with suppress(OSError):
+                self._remove_leavings()
+            raise StorageError(f"run {self.id}: its process cannot be started: {error}; {_FOLDERS_TODO}") from error
         finally:
             os.close(writer)
         for target, source in ((self._copy_log, self._process.stdout), (self._read_reports, os.fdopen(reader, "rb"))):
@@ -194,6 +196,7 @@ class NotebookRun:
     def _remove_leavings(self) -> None:
         """Remove what a start of this very run left that was killed before it was recorded: nothing had run."""
         remove_scratch(self.id)
+        remove_drafts(self.place)
         for path in (self.place.log, self.place.output):
             path.unlink(missing_ok=True)
 
@@ -262,6 +265,7 @@ class NotebookRun:
         with suppress(OSError):
             self._process.stdin.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
+        remove_drafts(self.place)
         if self._verdict is not None:
             result = self._verdict
         elif self._report is None:
@@ -273,9 +277,12 @@ class NotebookRun:
         if not is_clean:
             result = RunResult("failed", f"{result.error or 'it ended'}; a process of it cannot be killed", result.cell)
         self._say(": ".join(filter(None, (result.state, result.error or result.note))))
-        with suppress(OSError):  # a full disk, again
-            self._log.close()
-        return result
+        self._log.close()
+        if (lack := self._log.lack) is None:
+            return result
+        if result.error is None:
+            return replace(result, note="; ".join(filter(None, (result.note, lack))))
+        return replace(result, error=f"{result.error}; {lack}")
 
     def _read_reports(self, source: IO[bytes]) -> None:
         with source:
@@ -296,7 +303,7 @@ class NotebookRun:
 
     def _say(self, line: str) -> None:
         text = self._redactor.text(line)
-        self._write(text)
+        self._log.write(text)
         if self._on_line is None:
             return
         try:
@@ -304,17 +311,9 @@ class NotebookRun:
         except BaseException as error:
             # The run goes on, and its lines are read: a pipe that nobody reads ends whoever writes to it.
             self._on_line, self.on_line_error = None, error
-            self._write(
+            self._log.write(
                 self._redactor.text(f"... on_line raised {type(error).__name__}: {error}; it gets no more lines")
             )
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # a full disk ends no run
-            room = LOG_BYTES_MAX - self._log.tell()
-            if room > 0:
-                self._log.write(f"{text[:room]}\n")
-                if len(text) >= room:
-                    self._log.write(f"... the log ends here: more than {format_size(LOG_BYTES_MAX)}\n")
 
 
 def _scratch_prefix(run_id: str) -> str:
@@ -328,7 +327,8 @@ def remove_scratch(run_id: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _create_file(path: Path) -> IO[str]:
-    """Create a file, which must not be there, for its owner only."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    return os.fdopen(fd, "w", buffering=1, encoding="utf-8")
+def remove_drafts(place: RunPlace) -> None:
+    """Remove what a run that was killed was about to save as its output."""
+    with suppress(OSError):
+        for path in place.output.parent.glob(f".{place.output.name}.*"):
+            path.unlink(missing_ok=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluss_lab.clock import Clock
-from fluss_lab.errors import FlussError, StorageError
+from fluss_lab.errors import FlussError, NotFoundError, StorageError
 from fluss_lab.failpoints import failpoint
 from fluss_lab.interrupts import Held
 from fluss_lab.jobs.job_store import JobStore
 from fluss_lab.jobs.notebook_library import Notebook, read_notebook
 from fluss_lab.jobs.notebook_parameters import NotebookParameter, check_parameters, notebook_parameters
-from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace, remove_scratch
+from fluss_lab.jobs.notebook_run import NOTEBOOK_COMMAND, NotebookRun, RunPlace, remove_drafts, remove_scratch
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run
 from fluss_lab.jobs.run_record import ENDED, RunRecord
 from fluss_lab.jobs.run_secrets import check_secret_names
@@ -30,7 +30,10 @@ _CANCEL_INTERVAL_S: Final = 0.5
 _RECORD_INTERVAL_S: Final = 1.0
 #: Longest from where a run is entered by hand to where its process is recorded.
 _BEGINNING_MS: Final = 600_000
-_LOST: Final = "whoever ran it (scheduler, command or notebook) ended while it was under way; it was ended too"
+_LOST: Final = (
+    "whoever ran it (scheduler, command or notebook) ended while it was under way, or before its end could be stored; what was left of "
+    "it was ended too"
+)
 _NEVER_BEGUN: Final = "not started: whoever entered it (command or notebook) ended before it began"
 
 
@@ -145,14 +148,13 @@ class RunExecution:
         now_s = time.monotonic()
         if now_s - self._looked_s > _CANCEL_INTERVAL_S:
             self._looked_s = now_s
-            if self._is_cancelled():
-                self.end("cancelled", "cancelled")
-
-    def _is_cancelled(self) -> bool:
-        try:
-            return self._store.run(self.record.id).is_cancelled
-        except StorageError:
-            return False  # it passes: no reason to end a run, and the next look asks again
+            try:
+                if self._store.run(self.record.id).is_cancelled:
+                    self.end("cancelled", "cancelled")
+            except NotFoundError:
+                self.end("failed", f"its record is gone: {self._store.path} was removed while it was under way")
+            except StorageError:
+                pass  # it passes: no reason to end a run, and the next look asks again
 
     @property
     def cell(self) -> tuple[int, int] | None:
@@ -165,9 +167,11 @@ class RunExecution:
         return None if self._run is None else self._run.on_line_error
 
     @property
-    def end_state(self) -> str | None:
-        """Return the state in which it has ended, stored or not; None before."""
-        return None if self._ended is None else str(self._ended["state"])
+    def end_text(self) -> str:
+        """Return how it has ended, stored or not; empty before."""
+        if self._ended is None:
+            return ""
+        return ": ".join(filter(None, (self._ended["state"], self._ended.get("error"))))
 
     def end(self, state: str, reason: str) -> None:
         """End the run at once; `poll` then records it with this state and reason."""
@@ -203,10 +207,9 @@ class RunExecution:
             self._recorder.start()
 
     def _record(self) -> None:
-        # In a lab that was deleted meanwhile nothing is made anew.
-        while self._store.path.exists():
+        while True:
             try:
-                self.poll()
+                self.poll()  # in a lab that was removed meanwhile nothing is made anew
                 return
             except StorageError:
                 time.sleep(_RECORD_INTERVAL_S)
@@ -224,6 +227,7 @@ def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
             continue
         kill_run(run.id)
         remove_scratch(run.id)
+        remove_drafts(RunPlace.of(store.folder, run.job, run.id))
         error = _LOST if run.state == "running" else _NEVER_BEGUN
         changed = store.end_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
         if changed is not None:

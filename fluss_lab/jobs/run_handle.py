@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any, Final, Protocol, overload
 
 from fluss_lab.clock import SystemClock
 from fluss_lab.display import html_table
-from fluss_lab.errors import NotFoundError
+from fluss_lab.errors import NotFoundError, StorageError
 from fluss_lab.jobs.job_store import JobStore, parameter_text
 from fluss_lab.jobs.notebook_run import RunPlace
 from fluss_lab.jobs.run_record import ENDED, RunRecord
@@ -129,14 +130,13 @@ class Run:
 
     @property
     def log(self) -> str:
-        """Return what it printed until now: the last megabyte of it; empty before it starts."""
-        try:
-            with self._place.log.open("rb") as file:
-                end = file.seek(0, 2)
-                file.seek(max(0, end - LOG_SHOWN_BYTES))
-                return file.read().decode("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+        """Return what it printed until now: the last megabyte of it; empty before it starts.
+
+        Raises:
+            NotFoundError: The file is gone.
+            StorageError: It cannot be read.
+        """
+        return read_log(self, -LOG_SHOWN_BYTES).decode("utf-8", "replace")
 
     def rerun(self, *, wait: bool = True) -> Run:
         """Run it again now, in this process, with the same notebook file, parameters, secrets and limits; return the new run.
@@ -179,6 +179,30 @@ class Run:
             *record.summary.items(),
         ]
         return html_table(f"run {record.id} of {record.job}", ["what", "value"], rows)
+
+
+def read_log(run: Run, start: int) -> bytes:
+    """Return what a run's log has from a position on, which counts from its end where it is below zero; nothing before the run starts.
+
+    Raises:
+        NotFoundError: The file is gone.
+        StorageError: It cannot be read.
+    """
+    has_begun = run.record.started_ms is not None
+    try:
+        with run.log_file.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) + start) if start < 0 else start)
+            return file.read()
+    except FileNotFoundError as error:
+        if not has_begun:
+            return b""
+        raise NotFoundError(
+            f"run {run.id}: its log {run.log_file} was removed: what it printed is not known"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"run {run.id}: its log {run.log_file} cannot be read: {error.strerror}; mend owner and mode, or the disk"
+        ) from error
 
 
 class RunHistory(Sequence[Run]):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -97,7 +98,8 @@ class Scene:
         self.pid = None
 
     def kill(self):
-        os.kill(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # at a point, a moment ago
+            os.kill(self.pid, signal.SIGKILL)
         self.await_end()
 
     def is_settled(self):

@@ -428,9 +428,33 @@ _OWNED = (
     ),
     Mutant(
         "a_store_that_cannot_be_read_ends_runs", "P6", EXECUTION,
-        "        except StorageError:\n            return False",
-        "        except ValueError:\n            return False",
+        "            except StorageError:\n                pass  # it passes",
+        "            except ValueError:\n                pass  # it passes",
         ("tests/unit/jobs/test_run_stops.py::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
+    ),
+    Mutant(
+        "a_store_that_was_removed_is_made_anew", "P6", STORE,
+        "            if not makes_file:",
+        "            if self.path.is_symlink():",
+        (f"{IN_STORE}::test_a_store_that_is_removed_meanwhile_is_not_made_anew",),
+    ),
+    Mutant(
+        "jobs_that_cannot_be_seen_are_none", "P8", STORE,
+        "        except FileNotFoundError:\n            return False\n        except OSError as error:\n            raise",
+        "        except OSError:\n            return False\n        except ValueError as error:\n            raise",
+        (f"{IN_STORE}::test_a_folder_that_cannot_be_looked_at_is_an_error",),
+    ),
+    Mutant(
+        "lines_that_a_log_lacks_are_not_said", "P8", "fluss_lab/jobs/run_log.py",
+        "        if self._missing:\n            text =",
+        "        if room < 0:\n            text =",
+        ("tests/unit/jobs/test_run_log.py::test_lines_that_a_full_disk_did_not_take_are_named",),
+    ),
+    Mutant(
+        "outputs_are_written_over", "P6", PROCESS,
+        "            write_atomic(Path(path), text.encode(), durable=False)\n",
+        "            Path(path).write_text(text)\n",
+        (f"{IN_KERNELS}::test_an_output_that_the_disk_does_not_take_is_whole_as_it_was_before",),
     ),
     Mutant(
         "runs_go_on_after_an_interrupt", "P12", "fluss_lab/jobs/lab_jobs.py",

@@ -21,6 +21,7 @@ from fluss_lab.server import cluster
 from fluss_lab.testing import MockClock, wait_until
 from fluss_lab.workbench import Lab
 from tests.unit.jobs.job_kit import write_notebook
+from tests.unit.server.disks import small_disk
 
 pytestmark = pytest.mark.slow
 SECRET = "hunter2-hunter2-hunter2"
@@ -256,3 +257,20 @@ def test_a_server_that_dies_and_one_that_is_stopped(tmp_path, monkeypatch):
     assert attempt(2).summary == {"rows": 4}, "two of each attempt: acknowledged rows survive"
     assert json.loads(attempt(2).output.read_text())["nbformat"] == 4
     wait_until(lambda: cluster.running_server(lab) is None, 60)
+
+
+def test_an_output_that_the_disk_does_not_take_is_whole_as_it_was_before(tmp_path):
+    """Seen: cut off at the last page, and the error was `[Errno 28] No space left on device`."""
+    notebook = write_notebook(tmp_path / "x.ipynb", "", ["print('kept')", "print('y' * 3_000_000)", "print('never')"])
+    jobs = Jobs(tmp_path / "lab")
+    folder = jobs.folder / "jobs" / "x"
+    folder.parent.mkdir(parents=True)
+    with small_disk(folder, 1):
+        with pytest.raises(
+            NotebookError, match=r"\.ipynb: the output cannot be saved: No space left on device; it is as it was"
+        ):
+            jobs.run(notebook)
+        (run,) = jobs.history()
+        executed = nbformat.read(run.output, as_version=4)
+        assert [output.text for cell in executed.cells for output in cell.outputs] == ["kept\n"]
+        assert sorted(path.name for path in folder.iterdir()) == [run.output.name, run.log_file.name, "files", "home"]

@@ -147,7 +147,7 @@ class JobAnswers:
     def _log(self, jobs: Jobs, run_id: str) -> Answer:
         run = jobs.find_run(run_id)
         record = run.record
-        log = self._run_text(record, run.log, lines=True)
+        log = self._run_text(record, _log_text(run), lines=True)
         return cut_to_size(
             lambda length: {
                 "run": self._run(run, _TEXT_MAX),
@@ -184,6 +184,13 @@ class JobAnswers:
 
 
 _UNAVAILABLE: Final = "Jobs and their outputs lie in the lab's folder, on the machine of its servers: a lab that is only connected to has none here."
+
+
+def _log_text(run: Run) -> str:
+    try:
+        return run.log
+    except FlussError as error:  # the rest of the run is shown
+        return str(error)
 
 
 def _redactor(secrets: Sequence[str]) -> Redactor:

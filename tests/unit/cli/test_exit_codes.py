@@ -65,6 +65,18 @@ def test_output_that_the_disk_does_not_take_is_said_to_be_that(length):
     )
 
 
+def test_what_is_said_beside_an_error_is_said_too(capsys):
+    """How a run ended whose end could not be stored was known in notebooks only."""
+
+    def fail():
+        error = FlussError("the jobs cannot be stored")
+        error.add_note("run r1 itself succeeded")
+        raise error
+
+    assert run_command(click.Command("fail", callback=fail), []) == 1
+    assert capsys.readouterr().err == "fluss-lab: the jobs cannot be stored; run r1 itself succeeded\n"
+
+
 def main_code(*arguments):
     with pytest.raises(SystemExit) as ended:
         main(list(map(str, arguments)))

@@ -200,7 +200,12 @@ def test_a_scheduler_whose_files_cannot_be_made_is_refused_by_name(folder):
 
 def test_a_log_that_is_followed_ends_where_whoever_ran_it_is_gone(folder):
     Jobs(folder).store.add_run(make_run("r1", state="running", owner="999999:1", started_ms=1000))
-    assert call("jobs", "log", "r1", "--follow", "-f", folder).exit_code == 0
+    gone = call("jobs", "log", "r1", "--follow", "-f", folder)  # it printed nothing, and its exit code was 0
+    assert "r1.log was removed: what it printed is not known" in str(gone.exception)
+    log = Jobs(folder).find_run("r1").log_file
+    log.parent.mkdir(parents=True)
+    log.write_text("x\n")
+    assert call("jobs", "log", "r1", "--follow", "-f", folder).stdout == "x\n"
     assert Jobs(folder).find_run("r1").state == "failed"
 
 

@@ -208,6 +208,13 @@ def test_a_long_log_is_shown_by_its_end(place, jobs_model):
     assert shown["log"].endswith("line 199999\n")
 
 
+def test_a_log_that_is_gone_is_said_to_be_that(place, jobs_model):
+    place.jobs.store.add_run(make_run("r1", job="x", state="failed", error="no", started_ms=5, ended_ms=9))
+    shown = ask(jobs_model, "jobs", op="log", name="r1")
+    assert (shown["reason"], shown["log_file"]) == ("no", None)
+    assert "r1.log was removed: what it printed is not known" in shown["log"]
+
+
 def test_a_cron_text_that_cannot_be_read_hides_no_job(place, jobs_model):
     place.jobs.store.add_job(make_job(name="odd", cron="not a cron"), replaces=False)
     assert ask(jobs_model, "jobs")["jobs"][0]["words"] == ""

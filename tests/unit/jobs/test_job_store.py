@@ -49,6 +49,41 @@ def test_reading_makes_no_file(store, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_looked_at_is_an_error(store):
+    """Seen: a raw `PermissionError`; and where a file is in its place, no jobs and no runs."""
+    store.folder.write_text("")
+    refused = r"jobs\.db: the jobs cannot be read or stored now: Not a directory; mend owner and mode"
+    for call in (
+        store.jobs,
+        store.runs,
+        lambda: store.end_run("r1", state="failed"),
+        lambda: store.add_run(make_run()),
+    ):
+        with pytest.raises(StorageError, match=refused):
+            call()
+    store.folder.unlink()
+    store.folder.mkdir()
+    store.path.symlink_to(store.folder / "gone")
+    with pytest.raises(StorageError, match="found a link"):
+        store.runs()
+
+
+def test_a_store_that_is_removed_meanwhile_is_not_made_anew(store):
+    job = store.add_job(make_job(id=0), replaces=False)
+    store.add_run(make_run(job_id=job.id))
+    store.path.unlink()
+    store.folder.rmdir()
+    ends = {"state": "failed", "ended_ms": 9}
+    assert (store.change_run("r1", cell=1), store.cancel_run("r1", 9), store.end_run("r1", **ends)) == (
+        None,
+        None,
+        None,
+    )
+    with pytest.raises(NotFoundError, match=r"jobs\.db: removed meanwhile, with all jobs and runs"):
+        store.decide(job, DuePlan((), (), 9), [])
+    assert not store.folder.exists()
+
+
 def test_what_is_entered_is_there(store):
     made = store.add_job(
         make_job(id=0, parameters={"a": [1, {"b": None}], "t": "ü"}, on_failure=("x", "{name}")), replaces=False

@@ -16,6 +16,7 @@ from fluss_lab.errors import (
     InvalidNameError,
     NotebookError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
 )
 from fluss_lab.jobs.lab_jobs import jobs_of
@@ -143,6 +144,12 @@ def test_a_run_is_recorded_and_run_again(scripts):
     ]
     assert run.output != again.output
     assert run.log == "hello\nsucceeded\n"
+    run.log_file.unlink()
+    with pytest.raises(NotFoundError, match=rf"run {run.id}: its log .* was removed: what it printed is not known"):
+        _ = run.log
+    run.log_file.mkdir()
+    with pytest.raises(StorageError, match=rf"run {run.id}: its log .* cannot be read: Is a directory"):
+        _ = run.log
     assert 0 <= run.seconds < 60
     assert f"<Run {run.id} of s: succeeded, " in repr(run)
 

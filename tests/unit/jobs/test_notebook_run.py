@@ -15,7 +15,8 @@ from nbclient.exceptions import DeadKernelError
 from fluss_lab.errors import InvalidRequestError, StorageError
 from fluss_lab.jobs.notebook_library import read_notebook
 from fluss_lab.jobs.notebook_process import failure_of, summary_of
-from fluss_lab.jobs.notebook_run import LOG_BYTES_MAX, NotebookRun, RunPlace
+from fluss_lab.jobs.notebook_run import NotebookRun, RunPlace
+from fluss_lab.jobs.run_log import LOG_BYTES_MAX
 from fluss_lab.jobs.run_processes import identity, is_alive, kill_run, run_processes
 from fluss_lab.jobs.run_record import SUMMARY_LENGTH_MAX, SUMMARY_MIME, RunTask
 from fluss_lab.model.config.config_chain import RUN_VARIABLE
@@ -29,6 +30,10 @@ def test_a_kernel_that_ended_did_so_in_the_cell_begun_last():
     assert failure_of(DeadKernelError("Kernel died"), (2, 5)) == (2, f"{ended}, in cell 2 of 5")
     assert failure_of(DeadKernelError("Kernel died"), None) == (None, ended)
     assert failure_of(OSError("no room"), (2, 5)) == (None, "OSError: no room")
+    gone = FileNotFoundError(2, "No such file or directory", "/lab/jobs/x/files")
+    assert failure_of(gone, (2, 5))[1].startswith(
+        "/lab/jobs/x/files: No such file or directory; until a run ends its folders"
+    )
 
 
 def test_a_run_imports_no_more_than_it_uses():
@@ -62,8 +67,9 @@ def test_a_summary_that_is_too_long_for_the_history_is_an_error():
 def test_a_log_on_a_full_disk_fails_no_run(tmp_path):
     run = start(tmp_path, "report(end=True)")
     run._log.close()
-    run._log = open("/dev/full", "w")  # noqa: SIM115  the run closes it
-    assert result(run).state == "succeeded"
+    run._log._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  the run closes it
+    found = result(run)
+    assert (found.state, found.note) == ("succeeded", "its log lacks the last 1 line: No space left on device")
 
 
 @pytest.mark.parametrize("full", ["tmp", "lab"])
@@ -79,13 +85,37 @@ def test_a_run_that_a_full_disk_does_not_take_names_it_and_leaves_nothing(tmp_pa
         assert [path.name for path in tmp_path.rglob("*") if run_id[-6:] in path.name] == []
 
 
-def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None):
+def test_a_process_that_cannot_be_started_leaves_nothing(tmp_path):
+    (tmp_path / "nothing").write_text("")
+    run_id = f"r-{uuid.uuid4().hex}"
+    with pytest.raises(
+        StorageError, match=rf"run {run_id}: its process cannot be started: .*; expected folders that you can write"
+    ):
+        start(tmp_path, "", run_id=run_id, command=(str(tmp_path / "nothing"),))
+    assert [path.name for path in tmp_path.rglob("*") if run_id[-6:] in path.name] == []
+
+
+def test_what_a_killed_run_was_about_to_save_goes(tmp_path):
+    code = (
+        "import os; open(os.path.join(os.path.dirname(task['output']), '.' + os.path.basename(task['output']) + '.abc'), 'w');"
+        "print('saving', flush=True); os._exit(9)"
+    )
+    run = start(tmp_path, code)
+    assert result(run).state == "failed"
+    assert "saving" in run.place.log.read_text()
+    assert sorted(path.name for path in run.place.output.parent.iterdir() if path.is_file()) == [
+        f"{run.id}.ipynb",
+        f"{run.id}.log",
+    ]
+
+
+def start(tmp_path, code, timeout_ms=60_000, memory_bytes=1 << 30, secrets=(), run_id=None, command=SCRIPT_PROCESS):
     notebook = write_notebook(tmp_path / "x.ipynb")
     task = RunTask(notebook=str(notebook), secrets=secrets, timeout_ms=timeout_ms, memory_bytes=memory_bytes)
     # Processes are found by the id of their run, those of other tests too.
     run_id = run_id or f"r-{uuid.uuid4().hex}"
     place = RunPlace.of(tmp_path / "lab" / "jobs", "x", run_id)
-    run = NotebookRun(run_id, task, read_notebook(notebook), {"code": code}, place, tmp_path / "lab", SCRIPT_PROCESS)
+    run = NotebookRun(run_id, task, read_notebook(notebook), {"code": code}, place, tmp_path / "lab", command)
     run.start()
     return run
 

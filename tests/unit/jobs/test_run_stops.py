@@ -10,9 +10,7 @@ import pytest
 
 from fluss_lab import failpoints
 from fluss_lab.display import waiting
-from fluss_lab.errors import (
-    StorageError,
-)
+from fluss_lab.errors import NotebookError, StorageError
 from fluss_lab.jobs import job_store, notebook_run
 from fluss_lab.jobs.run_execution import RunExecution
 from fluss_lab.jobs.run_processes import run_processes
@@ -117,6 +115,18 @@ def test_a_store_that_cannot_be_read_for_a_while_ends_no_run(scripts, tmp_path):
     assert jobs.find_run("r1").state == "succeeded"
 
 
+def test_a_run_whose_lab_is_removed_ends_and_makes_nothing_anew(scripts, tmp_path):
+    """Seen: the error asked for the history, and `jobs.db` was there again, in a folder that was no lab any more."""
+    jobs, notebook = scripts
+    moved = tmp_path / "moved"
+    code = "print('under way', flush=True); import time; time.sleep(600)"
+    with pytest.raises(
+        NotebookError, match=r"notebook s.ipynb: its record is gone: .*jobs\.db was removed while it was under way"
+    ):
+        jobs.run(notebook, {"code": code}, on_line=lambda line: line == "under way" and jobs.folder.rename(moved))
+    assert not jobs.folder.exists()
+
+
 @contextmanager
 def held_store(jobs, monkeypatch):
     """Within the block the store can be read and not written, as on a full disk."""
@@ -148,7 +158,7 @@ def test_a_run_whose_end_cannot_be_stored_is_recorded_as_soon_as_it_can(scripts,
                     {"code": f"print('under way', flush=True)\n{code}"},
                     on_line=lambda line: gate.exists() or open_gate(),
                 )
-            assert "itself succeeded" in raised.value.__notes__[0]
+            assert "itself succeeded; this process, while it lives, records that" in raised.value.__notes__[0]
             run = jobs.history()[0]
         else:
             run = jobs.start("job")

@@ -386,7 +386,7 @@ def test_stopped_it_ends_what_runs_and_the_next_one_tries_again(scene):
 def test_a_full_disk_is_said_once_and_passes(scene, monkeypatch):
     scene.add()
     with monkeypatch.context() as broken:
-        broken.setattr(scene.store.path.__class__, "exists", lambda path: exec("raise OSError(28, 'No space left')"))
+        broken.setattr(scene.store.path.__class__, "lstat", lambda path: exec("raise OSError(28, 'No space left')"))
         scene.advance()
         scene.advance()
     assert len([line for line in scene.events if "No space left" in line]) == 1
