@@ -137,9 +137,9 @@ class IcebergFlussLogSource(FlussLogSource):
         columns = list(dict.fromkeys([*names, OFFSET_COLUMN, TIMESTAMP_COLUMN]))
         for rows in self._merge(context, columns):
             self._check_contiguous(context, rows, expected)
-            records = _records(rows, names)
-            expected = records.next_offset
-            yield records
+            for records in _records(rows, names):
+                expected = records.next_offset
+                yield records
         if expected < context.log_end_offset:
             raise gap(self._what(context), expected, context.log_end_offset)
 
@@ -289,12 +289,16 @@ class IcebergFlussLogSource(FlussLogSource):
         )
 
 
-def _records(rows: pa.Table, names: list[str]) -> LogRecords:
+def _records(rows: pa.Table, names: list[str]) -> Iterator[LogRecords]:
+    """Yield the rows as records, in one piece; in several where a column has more than the 2 GB that one array takes."""
     rows = rows.combine_chunks()
-    batches = rows.select(names).to_batches()
-    batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-    timestamps = pc.cast(rows.column(TIMESTAMP_COLUMN), pa.int64()).to_numpy() // 1000
-    return LogRecords(batch, pa.array(rows.column(OFFSET_COLUMN).to_numpy()), pa.array(timestamps))
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    timestamps_ms = pc.cast(rows.column(TIMESTAMP_COLUMN), pa.int64()).to_numpy() // 1000
+    at = 0
+    for batch in rows.select(names).to_batches():
+        stop = at + batch.num_rows
+        yield LogRecords(batch, pa.array(offsets[at:stop]), pa.array(timestamps_ms[at:stop]))
+        at = stop
 
 
 def _overlaps(each: LakeFile | EventRange, start: int, stop: int) -> bool:
