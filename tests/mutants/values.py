@@ -19,6 +19,14 @@ IN_LAB = "tests/unit/workbench/test_lab.py"
 #: P4: a union read equals the model at its read point.
 VALUES = (
     Mutant(
+        "values_behind_2_gb_are_refused",
+        "P8",
+        CASTS,
+        "        if _lies_high(array):\n",
+        "        if not _lies_high(array) and len(array) < 0:\n",
+        ("tests/unit/model/values/test_row_input.py::test_values_behind_2_gb_of_others_are_taken",),
+    ),
+    Mutant(
         "time_beyond_the_lake_taken",
         "P2",
         CASTS,

@@ -199,8 +199,18 @@ def checked_cast(array: pa.Array, target: DataType, place: CellPosition, arrow: 
     try:
         return pc.cast(array, to, safe=True)
     except pa.ArrowInvalid as error:
+        if _lies_high(array):
+            return checked_cast(pa.concat_arrays([array, array.slice(0, 0)]), target, place, arrow)
         index = first_failing(len(array), lambda start, stop: pc.cast(array.slice(start, stop - start), to, safe=True))
         raise place.refusal(index, target, _value(array, index), "the value does not fit exactly") from error
+
+
+def _lies_high(array: pa.Array) -> bool:
+    """Return whether values lie behind 2 GB of others that are not part of the array: a cast to 32-bit offsets goes by where they lie."""
+    if not (len(array) and (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type))):
+        return False
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    return bool(offsets[0] > 0 and offsets[-1] >= 2**31 and offsets[-1] - offsets[0] < 2**31)
 
 
 def _value(array: pa.Array, index: int) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
@@ -21,6 +21,8 @@ from fluss_lab.model.values.python_values import array_of
 
 #: Rows converted at a time: bounds what a conversion holds beside the input.
 _ROWS_PER_BATCH: Final = 1 << 20
+#: Of the values of a text or binary array, whose offsets have 32 bits.
+_ARRAY_BYTES_MAX: Final = 2**31 - 1
 #: Choices of columns of a schema for which it is kept what is wanted.
 _FORMS_KEPT: Final = 16
 
@@ -154,7 +156,7 @@ def record_batches(
             continue
         form.check(batch.schema.names)
         if batch.num_rows:
-            made.append(_conform(batch, form.wanted, form.target, base))
+            made.extend(_conform_parts(batch, form, base))
             base += batch.num_rows
     return made
 
@@ -172,6 +174,19 @@ def _is_valid(batch: pa.RecordBatch) -> bool:
     except pa.ArrowInvalid:
         return False  # the long way names the column
     return True
+
+
+def _conform_parts(batch: pa.RecordBatch, form: _Form, base: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in the table's types: in parts where an array of others' types has more than the 2 GB that one of ours takes."""
+    try:
+        yield _conform(batch, form.wanted, form.target, base)
+    except (InvalidRecordError, pa.ArrowInvalid) as error:
+        # Values that an encoding repeats are more than their bytes; of those Arrow says it.
+        if batch.num_rows < 2 or (batch.nbytes <= _ARRAY_BYTES_MAX and isinstance(error, InvalidRecordError)):
+            raise
+        half = batch.num_rows // 2
+        yield from _conform_parts(batch.slice(0, half), form, base)
+        yield from _conform_parts(batch.slice(half), form, base + half)
 
 
 def _conform(batch: pa.RecordBatch, wanted: list[tuple[str, DataType]], target: pa.Schema, base: int) -> pa.RecordBatch:

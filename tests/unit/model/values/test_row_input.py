@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import mmap
 from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fluss_lab.errors import InvalidRecordError
@@ -421,3 +423,41 @@ def test_many_dicts_come_in_several_batches_in_their_order():
     first, second = record_batches(rows, one("string"))
     assert first.num_rows == 1 << 20
     assert second.to_pylist() == [{"id": 2, "x": "b"}]
+
+
+def long_texts(sizes: list[int], large: pa.DataType) -> pa.Array:
+    """Values of zero bytes: pages of memory that nobody wrote to take no room."""
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return pa.Array.from_buffers(
+        large, len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(mmap.mmap(-1, int(ends[-1])))]
+    )
+
+
+@pytest.mark.parametrize("large", [pa.large_string(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_values_behind_2_gb_of_others_are_taken(large, nested):
+    """Seen: the second part of a Polars frame with 2 GB of texts was refused: "the value does not fit exactly"."""
+    texts = long_texts([2**31, 3, 0, 5], large).slice(1)
+    kind = "string" if large == pa.large_string() else "bytes"
+    column = pa.LargeListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int64()), texts) if nested else texts
+    rows = pa.record_batch({"id": [1, 2, 3], "x": column})
+    found = rows_of(rows, one(f"array<{kind}>" if nested else kind))
+    value = (lambda count: "\0" * count) if kind == "string" else bytes
+    assert [row["x"] for row in found] == [[value(count)] if nested else value(count) for count in (3, 0, 5)]
+
+
+@pytest.mark.campaign  # it takes 5 GB of memory
+@pytest.mark.parametrize("form", ["batch", "table", "dictionary", "nested", "view"])
+def test_columns_of_more_than_2_gb_are_taken_in_parts(form):
+    count, size = 2_400, 1 << 20
+    texts = long_texts([size] * count, pa.large_string())
+    column = {
+        "dictionary": lambda: pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array(["\0" * size])),
+        "nested": lambda: pa.LargeListArray.from_arrays(np.arange(count + 1), texts),
+        "view": lambda: pa.array(["\0" * size] * count, pa.string_view()),
+    }.get(form, lambda: texts)()
+    rows = (pa.table if form == "table" else pa.record_batch)({"id": np.arange(count, dtype=np.int32), "x": column})
+    made = record_batches(rows, one("array<string>" if form == "nested" else "string"))
+    assert np.concatenate([batch.column("id").to_numpy() for batch in made]).tolist() == list(range(count))
+    lengths = [pc.binary_length(pc.list_flatten(b["x"]) if form == "nested" else b["x"]) for b in made]
+    assert pa.chunked_array(lengths).to_pylist() == [size] * count
