@@ -433,6 +433,11 @@ _OWNED = (
         ("tests/unit/jobs/test_run_stops.py::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
     ),
     Mutant(
+        "schedulers_of_removed_labs_go_on", "P6", SCHEDULER,
+        "                    lease.check()\n", "",
+        (f"{IN_SCHEDULER}::test_a_scheduler_whose_lab_is_removed_ends_its_runs_and_itself",),
+    ),
+    Mutant(
         "a_store_that_was_removed_is_made_anew", "P6", STORE,
         "            if not makes_file:",
         "            if self.path.is_symlink():",

@@ -87,9 +87,10 @@ class Scheduler:
 
         Raises:
             LabLockedError: Another scheduler works for the lab.
+            LabError: The lab was removed, or another is in its place.
             FlussError: The store is damaged, or of a newer version.
         """
-        with SchedulerLease(self._lab, is_detached=self._is_detached):
+        with SchedulerLease(self._lab, is_detached=self._is_detached) as lease:
             self._say(f"scheduling {len(self._store.jobs())} jobs of {self._lab}")
             try:
                 # On a full disk later looks do it.
@@ -98,6 +99,7 @@ class Scheduler:
                 failed = self._store.runs(limit=-1, states=("failed",))
                 self._due_notices = [run for run in reversed(failed) if run.is_notice_due]
                 while not stop.is_set():
+                    lease.check()
                     self.step()
                     stop.wait(self._poll_interval_s)
             finally:

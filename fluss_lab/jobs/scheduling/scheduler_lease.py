@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_lab.closing import Closing
-from fluss_lab.errors import LabLockedError, RequestTimeoutError, StorageError
+from fluss_lab.errors import LabError, LabLockedError, RequestTimeoutError, StorageError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JOBS_FOLDER
 from fluss_lab.jobs.run_processes import identity, is_alive
@@ -55,7 +56,7 @@ class SchedulerLease(Closing):
     """
 
     def __init__(self, lab: Path, *, is_detached: bool = False) -> None:
-        path = lab / JOBS_FOLDER / LOCK_FILE
+        self._path = path = lab / JOBS_FOLDER / LOCK_FILE
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -76,6 +77,24 @@ class SchedulerLease(Closing):
         with suppress(OSError):
             os.ftruncate(fd, 0)
             os.write(fd, json.dumps(note).encode())
+
+    def check(self) -> None:
+        """Check that it is the lease of what lies in the lab's place still.
+
+        Raises:
+            LabError: The lab was removed, moved, or another is in its place, which another process may schedule.
+        """
+        found = None
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                return  # it passes
+        if self._fd is not None and (found is None or not os.path.samestat(found, os.fstat(self._fd))):
+            raise LabError(
+                f"{self._path.parent.parent}: the lab's folder was removed or moved, or another is in its place: its scheduler ends; "
+                "`fluss-lab jobs run` schedules what is there now"
+            )
 
     def close(self) -> None:
         """Give it up. Twice is fine."""

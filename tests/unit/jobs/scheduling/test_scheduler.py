@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluss_lab.errors import LabLockedError
+from fluss_lab.errors import LabError, LabLockedError
 from fluss_lab.jobs import Jobs
 from fluss_lab.jobs.run_execution import settle_lost_runs
 from fluss_lab.jobs.run_processes import identity, run_processes
@@ -423,3 +423,27 @@ def test_the_record_of_a_run_is_json(scene):
     (run,) = scene.store.runs()
     assert run.summary == {"rows": 3, "by": {"a": [1.5, None]}}
     assert json.dumps(dict(run.summary))
+
+
+def test_a_scheduler_whose_lab_is_removed_ends_its_runs_and_itself(scene, tmp_path):
+    """Seen: it went on for ever without a word, and scheduled what was made in the lab's place beside the next scheduler."""
+    scene.add(code="import time; print('under way', flush=True); time.sleep(600)")
+    scene.clock.advance(MINUTE)
+    raised, stop = [], threading.Event()
+
+    def schedule():
+        try:
+            scene.scheduler.run(stop)
+        except LabError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=schedule, daemon=True)
+    thread.start()
+    wait_until(lambda: [run.state for run in scene.store.runs()] == ["running"])
+    (run,) = scene.store.runs()
+    scene.lab.rename(tmp_path / "moved")
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(raised) == 1
+    assert run_processes(run.id) == []
+    assert not scene.lab.exists()

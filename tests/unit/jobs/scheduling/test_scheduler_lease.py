@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fluss_lab.errors import LabLockedError, StorageError
+from fluss_lab.errors import LabError, LabLockedError, StorageError
 from fluss_lab.files import try_lock
 from fluss_lab.jobs.job_store import JOBS_FOLDER
 from fluss_lab.jobs.scheduling.scheduler_lease import (
@@ -32,6 +32,25 @@ def test_a_second_one_is_refused_and_named_until_the_first_ends(tmp_path):
             SchedulerLease(tmp_path)
     lease.close()
     assert lease_holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_lease_of_a_lab_that_is_gone_is_none(tmp_path, is_made_anew):
+    """Another process may schedule what is in its place."""
+    lab = tmp_path / "lab"
+    with SchedulerLease(lab) as lease:
+        lease.check()
+        lab.rename(tmp_path / "moved")
+        if is_made_anew:
+            SchedulerLease(lab).close()
+        with pytest.raises(
+            LabError, match="the lab's folder was removed or moved, or another is in its place: its scheduler ends"
+        ):
+            lease.check()
+        if not is_made_anew:
+            (tmp_path / "moved").rename(lab)
+            lease.check()
+    lease.check()
 
 
 def test_a_lock_that_cannot_be_opened_is_not_taken_for_no_scheduler(tmp_path):
