@@ -82,6 +82,7 @@ class RunExecution:
         self._ended: dict[str, Any] | None = None
         self._recorder: threading.Thread | None = None
         self._looked_s = 0.0
+        self._began_ms = 0
 
     def begin(self) -> bool:
         """Check notebook, parameters and secrets once more, and start the run.
@@ -105,6 +106,7 @@ class RunExecution:
         changed = None
         try:
             failpoint("jobs.run.started")
+            self._began_ms = self._clock.monotonic_ms()
             # Recorded before the notebook begins: a run that nobody knows of never did anything.
             changed = self._store.change_run(
                 self.record.id, state="running", owner=identity(os.getpid()),
@@ -138,11 +140,18 @@ class RunExecution:
             # Kept: where the store cannot be written now, the same is recorded later.
             self._ended = {
                 "state": result.state, "error": result.error, "cell": result.cell, "summary": result.summary,
-                "note": result.note, "ended_ms": self._clock.now_ms(),
+                "note": result.note, "ended_ms": self._end_ms(),
             }  # fmt: skip
         self.record = self._store.end_run(self.record.id, **self._ended) or replace(self.record, **self._ended)
         failpoint("jobs.run.settled")
         return True
+
+    def _end_ms(self) -> int:
+        """Return the time; where the clock was set back meanwhile, as it would be without: no run ends before it starts."""
+        return max(
+            self._clock.now_ms(),
+            (self.record.started_ms or 0) + self._clock.monotonic_ms() - self._began_ms,
+        )
 
     def _look_whether_cancelled(self) -> None:
         now_s = time.monotonic()
@@ -229,7 +238,8 @@ def settle_lost_runs(store: JobStore, clock: Clock) -> list[RunRecord]:
         remove_scratch(run.id)
         remove_drafts(RunPlace.of(store.folder, run.job, run.id))
         error = _LOST if run.state == "running" else _NEVER_BEGUN
-        changed = store.end_run(run.id, state="failed", error=error, ended_ms=clock.now_ms())
+        ended_ms = max(clock.now_ms(), run.started_ms or 0)
+        changed = store.end_run(run.id, state="failed", error=error, ended_ms=ended_ms)
         if changed is not None:
             settled.append(changed)
     return settled

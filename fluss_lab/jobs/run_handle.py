@@ -101,7 +101,7 @@ class Run:
         if record.started_ms is None:
             return None
         ended_ms = SystemClock().now_ms() if record.ended_ms is None else record.ended_ms
-        return (ended_ms - record.started_ms) / 1000
+        return max(0, ended_ms - record.started_ms) / 1000  # the clock may have been set back
 
     @property
     def due(self) -> datetime | None:

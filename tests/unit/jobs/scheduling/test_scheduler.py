@@ -18,6 +18,7 @@ from fluss_lab.jobs.scheduling.scheduler import Scheduler
 from fluss_lab.testing import wait_until
 from tests.unit.jobs.job_kit import SCRIPT_PROCESS, write_notebook
 from tests.unit.jobs.scheduling.scheduler_kit import DONE, FAILED, MINUTE, NOON
+from tests.unit.jobs.test_job_store import make_run
 
 pytestmark = pytest.mark.slow
 
@@ -447,3 +448,27 @@ def test_a_scheduler_whose_lab_is_removed_ends_its_runs_and_itself(scene, tmp_pa
     assert len(raised) == 1
     assert run_processes(run.id) == []
     assert not scene.lab.exists()
+
+
+def test_a_run_takes_as_long_as_it_does_whatever_the_clock_is_set_to(scene, tmp_path):
+    """Seen: `succeeded after -18000.0 s`."""
+    gate = tmp_path / "gate"
+    scene.add(
+        code=f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n{DONE}", cron="0 0 * * *"
+    )
+    scene.advance(12 * 60 * MINUTE)
+    (run,) = scene.store.runs()
+    scene.clock.set_wall(NOON)
+    scene.clock.advance(2_000)
+    gate.touch()
+    scene.settle()
+    ended = scene.store.run(run.id)
+    assert (ended.state, ended.ended_ms - run.started_ms) == ("succeeded", 2_000)
+    assert any(line.endswith("succeeded after 2.0 s") for line in scene.events)
+
+
+def test_a_lost_run_does_not_end_before_it_began(scene):
+    job = scene.add()
+    scene.store.add_run(make_run("r1", job_id=job.id, state="running", owner="999999:1.00", started_ms=NOON + MINUTE))
+    (lost,) = settle_lost_runs(scene.store, scene.clock)
+    assert (lost.state, lost.ended_ms) == ("failed", NOON + MINUTE)
