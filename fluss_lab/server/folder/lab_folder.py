@@ -18,6 +18,8 @@ from fluss_lab.server.folder.folder_lock import LOCK_FILE
 from fluss_lab.server.folder.read_only_lab import unseen_error
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 
+#: Of the folder's path without links: SQLite opens no file whose path has more than 504 bytes, and ``lake/catalog.db`` lies in it.
+PATH_BYTES_MAX: Final = 488
 #: Files that a server opens by name. Through a link in their place it would read or overwrite other files.
 _OWN_FILES: Final = (
     TOKEN_FILE, DISCOVERY_FILE, DATABASE_FILE, LOCK_FILE, "start.lock", "server-options.json", "server.log", "server.out",
@@ -56,10 +58,15 @@ def make_lab_folder(folder: Path) -> None:
     """Create a lab's folder if it is missing, for its owner only, and check that it is safe for a server.
 
     Raises:
-        LabError: It cannot be created, belongs to another user, or others may write in it; or one of the lab's own
+        LabError: Its path is too long; it cannot be created, belongs to another user, or others may write in it; or one of the lab's own
             files is a link, or another user's.
     """
     _check_kind(folder)
+    if (length := len(os.fsencode(os.path.realpath(folder)))) > PATH_BYTES_MAX:
+        raise LabError(
+            f"{folder}: the path of the lab's folder has {length:,} bytes, expected at most {PATH_BYTES_MAX}, as SQLite opens no files with "
+            "longer paths; name a shorter one (a link to it does not help)"
+        )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,12 +1,14 @@
 """A lab's folder is one's own: what others could have planted there is refused before anything is opened."""
 
 import os
+import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
 from fluss_lab.errors import LabError
-from fluss_lab.server.folder.lab_folder import check_lab_exists, make_lab_folder
+from fluss_lab.server.folder.lab_folder import PATH_BYTES_MAX, check_lab_exists, make_lab_folder
 from fluss_lab.server.folder.read_only_lab import home_of, is_read_only
 from fluss_lab.server.process.discovery import DISCOVERY_FILE, TOKEN_FILE
 from fluss_lab.server.process.server_node import ServerNode
@@ -24,7 +26,31 @@ def test_a_folder_is_made_for_its_owner_only(tmp_path):
     make_lab_folder(folder)
 
 
-@pytest.mark.parametrize("look", [make_lab_folder, check_lab_exists, is_read_only, home_of])
+def test_a_path_that_sqlite_does_not_open_is_refused_before_anything_is_made(tmp_path):
+    """Seen: half a lab, and `metadata.db: unable to open database file`."""
+    folder = tmp_path
+    while (left := PATH_BYTES_MAX - len(str(folder))) > 1:
+        folder /= "x" * min(200, left - 1 - (left == 202))
+    assert len(str(folder)) == PATH_BYTES_MAX
+    longer = folder.with_name(f"{folder.name}x")
+    with pytest.raises(
+        LabError, match="has 489 bytes, expected at most 488, as SQLite opens no files with longer paths"
+    ):
+        make_lab_folder(longer)
+    assert list(tmp_path.iterdir()) == []
+    make_lab_folder(folder)
+    (folder / "lake").mkdir()
+    for name in ("metadata.db", "lake/catalog.db"):
+        with closing(sqlite3.connect(folder / name)) as db:
+            db.execute("PRAGMA journal_mode = wal")
+            db.execute("CREATE TABLE t (a)")
+    longer.mkdir()
+    (tmp_path / "link").symlink_to(longer)
+    with pytest.raises(LabError, match="has 489 bytes"):
+        make_lab_folder(tmp_path / "link")
+
+
+@pytest.mark.parametrize("look", [check_lab_exists, is_read_only, home_of])
 def test_a_folder_that_cannot_be_looked_into_is_reported(tmp_path, look):
     # As one that its user may not enter, whoever runs the test: no path to what lies in it is short enough.
     folder = tmp_path
