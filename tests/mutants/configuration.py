@@ -94,6 +94,11 @@ CONFIGURATION = (
         (f"{IN_SECRETS}::test_tasks_of_rounds_and_compactions_hold_no_secret_of_the_catalog",),
     ),
     Mutant(
+        "folders_of_labs_with_paths_too_long_for_sqlite", "P12", FOLDER,
+        ") > PATH_BYTES_MAX:", ") > 4_096:",
+        (f"{IN_FOLDER}::test_a_path_that_sqlite_does_not_open_is_refused_before_anything_is_made",),
+    ),
+    Mutant(
         "others_may_write_in_a_lab", "P10", FOLDER,
         "    if found.st_mode & stat.S_IWOTH or",
         "    if",

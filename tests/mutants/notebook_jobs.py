@@ -433,6 +433,12 @@ _OWNED = (
         ("tests/unit/jobs/test_run_stops.py::test_a_store_that_cannot_be_read_for_a_while_ends_no_run",),
     ),
     Mutant(
+        "runs_end_before_they_begin", "P6", EXECUTION,
+        "(self.record.started_ms or 0) + self._clock.monotonic_ms() - self._began_ms,",
+        "0,",
+        (f"{IN_SCHEDULER}::test_a_run_takes_as_long_as_it_does_whatever_the_clock_is_set_to",),
+    ),
+    Mutant(
         "schedulers_of_removed_labs_go_on", "P6", SCHEDULER,
         "                    lease.check()\n", "",
         (f"{IN_SCHEDULER}::test_a_scheduler_whose_lab_is_removed_ends_its_runs_and_itself",),
