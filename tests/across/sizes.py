@@ -13,6 +13,8 @@ from fluss_lab.read.union import lake_rows, pk_merge, pk_plan, pk_undo, read_col
 #: What a reader holds at once, or reads together: bytes, rows, records.
 SMALL: Final[tuple[tuple[Any, str, int], ...]] = (
     (read_columns, "GATHERED_ROWS", 3),
+    (read_columns, "GATHERED_BYTES", 400),
+    (read_columns, "BATCH_BYTES", 600),
     (lake_rows, "BATCH_ROWS", 3),
     (lake_rows, "RUN_BYTES", 1),
     (pk_undo, "BATCH_ROWS", 3),

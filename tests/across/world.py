@@ -73,11 +73,15 @@ class Edge:
         value: The words.
         offsets: What they mean.
         early: Whether they are a time from which perhaps not all is held any more: it may be refused as well.
+        is_moment: Whether they mean a moment: what partitions had that were dropped since belongs to it too.
+        time_ms: The moment where they say nothing but that; None: they say more, or are none.
     """
 
     value: Any
     offsets: Mapping[Place, int]
     early: bool = False
+    is_moment: bool = False
+    time_ms: int | None = None
 
 
 class World:
@@ -111,8 +115,9 @@ class World:
         self.in_lake = sort != "late"
         self.sort = sort
         self.kept: list[Kept] = []
-        #: When records went last with a partition that the lake did not hold.
+        #: When records went last with a partition that the lake did not hold; and the time of the last one of each bucket's.
         self.lost_ms = -1
+        self.lost_times: list[int] = []
         #: Logs that drops of partitions shortened, each with what it was before.
         self._dropped: list[tuple[BucketLog, BucketLog]] = []
         self.snapshots: dict[int, Moment] = {}
@@ -168,7 +173,8 @@ class World:
         """Return the place of a time, which is the begin of what is held where that is later."""
         offsets, earliest = self.offsets_at(moment_ms), self.earliest()
         clipped = {place: max(offset, earliest[place]) for place, offset in offsets.items()}
-        return Edge(value, clipped, any(self._may_miss(place, first, moment_ms) for place, first in earliest.items()))
+        early = any(self._may_miss(place, first, moment_ms) for place, first in earliest.items())
+        return Edge(value, clipped, early, is_moment=True, time_ms=moment_ms if value == moment_ms else None)
 
     def _may_miss(self, place: Place, first: int, moment_ms: int) -> bool:
         """Return whether records of a time on may be gone: nobody knows the times of those that are."""
@@ -401,7 +407,9 @@ class World:
             # In place: points that were kept learn of it.
             log = self.logs[place]
             self._dropped.append((log, BucketLog(list(log.events))))
-            del log.events[0 if lake else ends.get(place, 0) :]
+            left = 0 if lake else ends.get(place, 0)
+            self.lost_times += [event.timestamp_ms for event in log.events[max(left, self.firsts.get(place, 0)) :][-1:]]
+            del log.events[left:]
             if lake or place not in ends:
                 del self.logs[place]
                 self.firsts.pop(place, None)
