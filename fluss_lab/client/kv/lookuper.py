@@ -313,13 +313,23 @@ class Lookuper(Closing):
         self._queue = LookupQueue(self._look_up)
 
     def _take(self, found: Sequence[pa.RecordBatch], index: _Positions) -> pa.Table:
-        """Return the rows at positions of all that was found; -1 stands for no row."""
+        """Return the rows at positions of all that was found; -1 stands for no row.
+
+        Raises:
+            RecordTooLargeError: They have more texts or bytes than a column takes.
+        """
         if not found:
             empty = [pa.nulls(len(index), field.type) for field in self._schema]
             return pa.Table.from_arrays(empty, schema=self._schema)
-        rows = found[0] if len(found) == 1 else pa.concat_batches(found)
-        if len(index) != rows.num_rows or not np.array_equal(index, np.arange(len(index))):
-            rows = rows.take(pa.array(index, mask=index < 0))
+        try:
+            rows = found[0] if len(found) == 1 else pa.concat_batches(found)
+            if len(index) != rows.num_rows or not np.array_equal(index, np.arange(len(index))):
+                rows = rows.take(pa.array(index, mask=index < 0))
+        except pa.ArrowInvalid as error:
+            raise RecordTooLargeError(
+                f"lookup in {self._info.path}: the {len(index):,} rows have more than the 2 GB that a column takes; look fewer keys "
+                "up at a time, or fewer columns"
+            ) from error
         return pa.Table.from_arrays(rows.columns, schema=self._schema)
 
 

@@ -436,3 +436,19 @@ def test_an_answer_about_many_keys_that_cannot_be_is_refused():
     for wrong in (bytes(100), b"\1\1" + bytes(98), found + b"\0"):
         with pytest.raises(CorruptDataError):
             answered(wrong, keys=100)
+
+
+def test_rows_that_no_column_takes_together_are_refused(connection, make_table):
+    info = make_table({"id": "bigint", "name": "string"}, primary_key=["id"])
+    # Pages that nobody touches take no memory.
+    size, text = 900 << 20, np.zeros(900 << 20, dtype=np.uint8)
+    offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
+    large = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(text)])
+    found = [pa.record_batch({"id": [key], "name": large}) for key in range(3)]
+    with (
+        connection.lookuper(info.path) as lookuper,
+        pytest.raises(
+            RecordTooLargeError, match=r"db.*\.t: the 3 rows have more than the 2 GB .* fewer keys up at a time"
+        ),
+    ):
+        lookuper._take(found, np.arange(3))
