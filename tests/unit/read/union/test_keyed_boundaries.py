@@ -283,6 +283,7 @@ def test_a_bucket_key_of_several_columns_leads_to_its_buckets(keyed_cluster):
     connection, path = keyed_cluster.connection, TablePath("db", "several")
     columns = {"g": "int", "word": "string", "n": "int"}
     descriptor = make_descriptor(columns, primary_key=["g", "word", "n"], bucket_key=["g", "word"], buckets=16)
+    connection.admin().create_database("db", if_not_exists=True)
     connection.admin().create_table(path, descriptor)
     rows = [{"g": key % 10, "word": "ab"[key % 2], "n": key} for key in range(200)]
     with connection.upsert_writer(path) as writer:
