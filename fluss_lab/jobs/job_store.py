@@ -278,7 +278,7 @@ class JobStore:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def is_there(self) -> bool:
+    def _is_there(self) -> bool:
         """Return whether there is such a file, whatever it is.
 
         Raises:
@@ -296,7 +296,7 @@ class JobStore:
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection | None]:
-        if not self.is_there():
+        if not self._is_there():
             yield None
             return
         with self._opened() as db:
@@ -305,7 +305,7 @@ class JobStore:
     @contextmanager
     def _pending(self, run_id: str) -> Iterator[tuple[sqlite3.Connection, RunRecord] | None]:
         """Yield a run that has not ended, to be changed; None: it has ended, or is gone, perhaps with the file."""
-        if not self.is_there():
+        if not self._is_there():
             yield None
             return
         with self._write() as db:
@@ -314,7 +314,7 @@ class JobStore:
 
     @contextmanager
     def _write(self, *, makes_file: bool = False) -> Iterator[sqlite3.Connection]:
-        if not self.is_there():
+        if not self._is_there():
             if not makes_file:  # in a lab that was removed meanwhile nothing is made anew
                 raise NotFoundError(f"{self.path}: removed meanwhile, with all jobs and runs that it had")
             self._make()

@@ -25,9 +25,9 @@ ITEMS_MAX: Final = 500_000
 CALL_TIMEOUT_S: Final = 30.0
 #: A DDL call writes to the lake's catalog, which may be far.
 DDL_TIMEOUT_S: Final = 120.0
-_DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
+_LAKE_DDL: Final = frozenset({"create_table", "alter_table", "drop_table", "drop_database", "drop_partition"})
 #: What changes databases, tables and partitions.
-DDL: Final = _DDL | {"create_database", "create_partition"}
+DDL: Final = _LAKE_DDL | {"create_database", "create_partition"}
 #: Room above a long poll's own wait.
 POLL_MARGIN_S: Final = 20.0
 #: A write may wait for a failing disk or its predecessor.
@@ -112,7 +112,7 @@ class Method:
             return min(POLL_MARGIN_S, call_timeout_s) + float(request.max_wait_ms) / 1000
         if self.name in {"produce_log", "put_kv"}:
             return PRODUCE_MARGIN_S + float(request.message.timeout_ms) / 1000
-        return DDL_TIMEOUT_S if self.name in _DDL else call_timeout_s
+        return DDL_TIMEOUT_S if self.name in _LAKE_DDL else call_timeout_s
 
 
 def methods_of(service: str) -> dict[str, Method]:

@@ -12,9 +12,10 @@ from fluss_lab.errors import OffsetOutOfRangeError, PartitionNotFoundError
 from fluss_lab.model import OffsetSpec, PartitionInfo
 from fluss_lab.read.changelog.changelog import Changelog
 from fluss_lab.read.moment.read_point import ReadPoint
+from tests.across.edge import Edge
 from tests.across.looks import GONE, claim, plain, same
 from tests.across.oracle import Moment, NetChange, Row, net_changes, net_records, order, records
-from tests.across.world import Edge, Kept, World
+from tests.across.world import Kept, World
 from tests.crash.history import CHANGES, Event, Place
 
 #: The longest honest wait for a scanner to give what there is.

@@ -19,6 +19,7 @@ from fluss_lab.model import LakeSnapshot, TableBucket
 from fluss_lab.read.moment.read_point import ReadPoint
 from fluss_lab.read.table_reader import TableReader
 from fluss_lab.testing import EmbeddedCluster, MockClock
+from tests.across.edge import Edge
 from tests.across.held_scanners import SCANNING, HeldScanners
 from tests.across.oracle import Moment, first_at
 from tests.across.program import Step
@@ -63,25 +64,6 @@ class Kept:
 
     text: str
     moment: Moment
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A place in every bucket's log, in some words of the changelog's, and the offsets that it means.
-
-    Attributes:
-        value: The words.
-        offsets: What they mean.
-        early: Whether they are a time from which perhaps not all is held any more: it may be refused as well.
-        is_moment: Whether they mean a moment: what partitions had that were dropped since belongs to it too.
-        time_ms: The moment where they say nothing but that; None: they say more, or are none.
-    """
-
-    value: Any
-    offsets: Mapping[Place, int]
-    early: bool = False
-    is_moment: bool = False
-    time_ms: int | None = None
 
 
 class World:

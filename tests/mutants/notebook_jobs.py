@@ -491,11 +491,6 @@ _OWNED = (
         "    if run.owner is not None:\n        return run.state == \"running\" and not is_alive",
         (f"{IN_JOBS}::test_a_run_whose_caller_was_killed_before_it_began_is_recorded",),
     ),
-    Mutant(
-        "kernels_are_interrupted_at_their_end", "P6", PROCESS,
-        "kernel_manager_class=_kernel_manager(),", "",
-        ("tests/notebooks/test_notebook_jobs.py::test_the_end_of_a_kernel_is_no_interrupt",),
-    ),
 )  # fmt: skip
 
 NOTEBOOK_JOBS = _GIVEN + _LEFT + _DUE + _OWNED

@@ -195,6 +195,11 @@ STOPPING = (
         ("tests/unit/rpc/test_channel.py::test_a_change_that_is_interrupted_is_done_and_a_second_interrupt_leaves_it",),
     ),
     Mutant(
+        "kernels_are_interrupted_at_their_end", "P6", "fluss_lab/jobs/notebook_process.py",
+        "kernel_manager_class=_kernel_manager(),", "",
+        ("tests/notebooks/test_notebook_jobs.py::test_the_end_of_a_kernel_is_no_interrupt",),
+    ),
+    Mutant(
         "dropped_table_cannot_be_shown", "P12", "fluss_lab/workbench/cards/table_card.py",
         "    except Exception as error:  # what is shown must not fail\n",
         "    except ValueError as error:\n",

@@ -259,7 +259,7 @@ class TabletService:
         self._tally.note_answer(method, request, response)
 
     def note_unawaited(self, method: str, request: Any, response: Any) -> None:
-        """End what an answer that nobody awaits would have told of: a scan that began."""
+        """End the scan whose first answer nobody awaits: its caller does not know of it."""
         if method == "scan_kv" and not request.HasField("scanner_id"):
             self._scanners.end(response.message.scanner_id)
 
